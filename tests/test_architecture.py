@@ -125,14 +125,18 @@ TERMINAL = {"terminal_only_in_cli"}
         ("omnigraph.storage.tables.store", "self._datasets.shared(ref, 1).delete('x')", INLINE),
         ("omnigraph.commit.forks", "store.datasets.open(ref).create_branch('b')", INLINE),
         ("omnigraph.commit.forks", "store.datasets.open(ref).branches.delete('b')", INLINE),
-        ("omnigraph.storage.tables.blobs", "table.dataset.tags.create('t', 1)", INLINE),
-        ("omnigraph.storage.tables.blobs", "table.dataset.tags.delete('t')", INLINE),
+        ("omnigraph.storage.tables.columns", "table.dataset.tags.create('t', 1)", INLINE),
+        ("omnigraph.storage.tables.columns", "table.dataset.tags.delete('t')", INLINE),
         (
-            "omnigraph.storage.tables.blobs",
+            "omnigraph.storage.tables.columns",
             "d = t.dataset.checkout_version(3)\nd.delete('x')",
             INLINE,
         ),
-        ("omnigraph.storage.tables.blobs", "if (d := table.dataset):\n    d.delete('x')", INLINE),
+        (
+            "omnigraph.storage.tables.columns",
+            "if (d := table.dataset):\n    d.delete('x')",
+            INLINE,
+        ),
         (
             "omnigraph.storage.tables.store",
             "d.merge_insert('id').use_index(False).execute(r)",
@@ -145,11 +149,15 @@ TERMINAL = {"terminal_only_in_cli"}
         ("omnigraph.storage.tables.store", "d.update_config({})", INLINE),
         ("omnigraph.storage.tables.store", "table.dataset.drop_columns(['x'])", INLINE),
         (
-            "omnigraph.storage.tables.blobs",
+            "omnigraph.storage.tables.columns",
             "from lance import LanceDataset as D\nD.commit(d, t)",
             INLINE,
         ),
-        ("omnigraph.storage.tables.blobs", "import lance\nlance.LanceDataset.commit(d, t)", INLINE),
+        (
+            "omnigraph.storage.tables.columns",
+            "import lance\nlance.LanceDataset.commit(d, t)",
+            INLINE,
+        ),
         (
             "omnigraph.storage.tables.store",
             "from lance.optimize import Compaction\nCompaction.commit(d, results)",

@@ -42,12 +42,12 @@ class Memory:
         self.table: pa.Table | None = None
         self.failing = False
 
-    def append(self, table: pa.Table) -> None:
+    def append_log(self, location: str, table: pa.Table) -> None:
         if self.failing:
             raise StorageUnavailable("the disk is away")
         self.table = table if self.table is None else pa.concat_tables([self.table, table])
 
-    def read(self) -> pa.Table | None:
+    def read_log(self, location: str) -> pa.Table | None:
         return self.table
 
 

@@ -542,7 +542,7 @@ def test_a_fork_that_another_writer_published_meanwhile_is_no_orphan(graph, path
     def rival():
         leave_a_fork(path, ["rival"])
         ref = TableRef(PERSON, "b")
-        info = store.tables.info(ref, 3)
+        info = store.datasets.info(ref, 3)
         row = VersionRow.of("node:Person", CommittedTable(ref, 3, 3, info))
         store.publisher.publish(store.manifest("b"), Publication({}, [row]))
 

@@ -24,7 +24,7 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.tables.ledger import Ledger
 from tests.commit.world import (
     STAMP,

@@ -20,7 +20,7 @@ from omnigraph.commit.sidecar import HardDrop, Sidecar, WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.removed_versions import PATH, read_removed
-from omnigraph.storage.tables.cleaning import removal_of
+from omnigraph.storage.tables.versions import removal_of
 from tests.commit.deaths import Died
 
 SCHEMA = "node Person { name: String @key  photo: Blob? }"
@@ -100,7 +100,7 @@ def test_what_is_said_to_go_goes_and_nothing_else(graph):
     before = files(graph)
     removal = removal_of(graph._handle.store.datasets, ref, known[:-1])
     remove(graph, known[:-1])
-    versions = {graph._handle.store.datasets.version_path(ref, v) for v in removal.versions}
+    versions = {ref.version_path(v) for v in removal.versions}
     assert before - files(graph) == {*removal.files, *versions}
 
 

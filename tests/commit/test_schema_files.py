@@ -13,7 +13,7 @@ from omnigraph.commit.schema.files import FILES, IR, SOURCE, STATE, SchemaFiles,
 from omnigraph.errors import FormatRefused, SchemaChanging, SchemaDrift, StorageDenied
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 
 OLD = "// people\r\nnode Person { name: String @key }\n"

@@ -20,7 +20,7 @@ from omnigraph.commit.schema.staging import Reconciled, SchemaStaging, reconcile
 from omnigraph.errors import FormatRefused, RecoveryRequired, SchemaDrift
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 
 OLD = "node Person { name: String @key }\n"

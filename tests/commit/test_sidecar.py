@@ -20,7 +20,7 @@ from omnigraph.commit.sidecar import (
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageError
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

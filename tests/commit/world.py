@@ -13,7 +13,7 @@ from omnigraph.commit.manifest import Manifests
 from omnigraph.commit.rows import SCHEMA as MANIFEST_SCHEMA
 from omnigraph.commit.store import GraphStore
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 
 SCHEMA = """\
 node Person { name: String @key  age: I32? }

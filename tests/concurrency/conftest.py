@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph.api.graph import Graph
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.paths import Root, parse_root
 from tests.concurrency import workers
 from tests.fork_server import fork_context
 

@@ -20,7 +20,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.tables.types import TableRef
 from tests.crash import operations
 from tests.crash.harness import Harness, Operation, Prepared

@@ -6,7 +6,7 @@ from typing import Any
 
 from omnigraph import Graph
 from omnigraph.embed import EmbeddingConfig
-from omnigraph.embed.providers.mock import MockEmbedder
+from omnigraph.embed.providers.local import MockEmbedder
 
 SCHEMA = """
 node Doc {
@@ -59,4 +59,4 @@ KEY = "sk-very-secret-5b1e"
 def remote(url: str, **how: Any) -> EmbeddingConfig:
     """A provider on the loopback interface."""
     how = {"backoff_ms": 1, "timeout_ms": 20_000, "model": "m", "api_key": KEY, **how}
-    return EmbeddingConfig("openai-compatible", base_url=url, **how)
+    return EmbeddingConfig(**{"provider": "openai-compatible", "base_url": url, **how})

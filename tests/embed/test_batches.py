@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from omnigraph.embed import EmbeddingConfig, make_embedder
-from omnigraph.embed.providers.mock import MockEmbedder
+from omnigraph.embed.providers.local import MockEmbedder
 from omnigraph.errors import EmbeddingError
 from tests.embed.server import Drop, gemini_batch, openai, provider
 

@@ -18,7 +18,7 @@ from omnigraph import Batching, Cancel, Graph, RateLimit
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import Cancelled, EmbeddingError, StorageCorrupt
 from tests.embed.graphs import KEY, doc, docs, new_graph, remote, vectors
-from tests.embed.server import Hang, openai, provider, refusing
+from tests.embed.server import Hang, gemini_batch, openai, provider, refusing
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -77,6 +77,20 @@ def test_texts_go_in_batches_by_their_characters(tmp_path):
         for size, (_, _, b) in zip(sizes, server.requests, strict=True)
     )
     assert len(sizes) == 4
+
+
+def test_no_request_has_more_texts_than_the_provider_allows(tmp_path):
+    def at_most_100(body):
+        return gemini_batch(letters)(body) if len(body["requests"]) <= 100 else (400, {})
+
+    with (
+        provider(at_most_100) as server,
+        new_graph(tmp_path / "g.omni", docs(300), remote(server.url, provider="gemini")) as graph,
+    ):
+        report = graph.embeddings.fill()
+        assert good(graph, 300)
+    assert [len(body["requests"]) for _, _, body in server.requests] == [100, 100, 100]
+    assert (report.requests, report.embedded, report.failures) == (3, 300, ())
 
 
 def test_requests_run_side_by_side(tmp_path):

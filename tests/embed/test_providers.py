@@ -13,7 +13,7 @@ from omnigraph.embed import (
     make_embedder,
     resolve_query_vector,
 )
-from omnigraph.embed.providers.mock import MockEmbedder
+from omnigraph.embed.providers.local import MockEmbedder
 from omnigraph.errors import EmbeddingError
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.settings import Settings

@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 
 from omnigraph.commit.failpoints import Failpoint, install
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root
 from tests.crash.harness import Harness
 from tests.faults.aftermath import Ending, ending_of
 from tests.faults.scenarios import SCENARIOS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.paths import Root, parse_root
 from tests.faults.children import Children
 from tests.faults.scenarios import Ready, Scenario
 from tests.s3.fixtures import S3

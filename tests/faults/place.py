@@ -10,7 +10,7 @@ from omnigraph.commit.lifecycle import init_graph
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore, Timeouts
 from omnigraph.settings import Settings
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root
 from tests.crash.operations import SCHEMA
 
 IMPATIENT = Timeouts(lease=15.0, publish=3.0, lease_ttl=0.6)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root
 from tests.crash.operations import BRANCH, PAIR, rows
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, settle

@@ -15,8 +15,8 @@ from omnigraph.storage.lance_format.manifests import (
     manifest_message,
     message_span,
     parse_version,
+    read_fields,
 )
-from omnigraph.storage.lance_format.wire import read_fields
 from tests.faults.damaged_reads import DAMAGED, Case
 from tests.faults.damaged_versions import BRANCH, answers, make
 from tests.faults.test_damaged_reads import Server, made_by

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import StorageUnavailable
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root
 from tests.faults.aftermath import Ending, ending_of
 from tests.faults.place import IMPATIENT, Place, open_graph
 from tests.faults.test_s3_faults import FAULTS, within_limit

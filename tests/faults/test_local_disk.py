@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.api.graph import Graph
 from omnigraph.errors import OutcomePending, StorageDenied, StorageFull
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.paths import Root, parse_root
 from tests.crash.harness import Prepared
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of

@@ -33,7 +33,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from tests.faults.aftermath import Ending

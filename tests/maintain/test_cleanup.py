@@ -27,9 +27,9 @@ from omnigraph.errors import (
     StorageCorrupt,
 )
 from omnigraph.maintain.cleanup.retention import cleanup_policy
-from omnigraph.storage.tables.cleaning import versions_of
-from omnigraph.storage.tables.orphaned_files import orphaned_files
+from omnigraph.storage.tables.files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.versions import versions_of
 from tests.commit.deaths import leave_sidecar
 
 SCHEMA = """

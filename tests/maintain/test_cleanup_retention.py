@@ -17,8 +17,8 @@ from omnigraph.maintain.cleanup.retention import (
     kept_states,
     recent_states,
 )
-from omnigraph.storage.tables.cleaning import VersionStamp
 from omnigraph.storage.tables.types import TableRef, TableVersion
+from omnigraph.storage.tables.versions import VersionStamp
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 MAIN, FEAT = TableRef("nodes/p"), TableRef("nodes/p", "feat")

@@ -195,13 +195,13 @@ def test_a_branch_names_a_damaged_deletion_file_that_it_has_from_main(path):
 def compared(monkeypatch):
     """The names of the files that are compared from now on."""
     names = []
-    real = first_read.sum_of
+    real = first_read.sum_and_tail
 
     def counting(file):
         names.append(Path(file).name)
         return real(file)
 
-    monkeypatch.setattr(first_read, "sum_of", counting)
+    monkeypatch.setattr(first_read, "sum_and_tail", counting)
     return names
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
+import uuid
 from pathlib import Path
 
 import lance
@@ -22,7 +24,6 @@ from omnigraph.commit.sidecar import Sidecar
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import BranchNotFound, InputError, NotFound, OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify import ProblemCode
-from omnigraph.storage.checksums import record_name
 from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.removed_versions import CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS, Outside
@@ -370,6 +371,10 @@ def test_a_record_of_removed_versions_that_leads_out_is_damaged(top, outside, ta
         graph.maintenance.cleanup(1, min_age=0)
         assert graph.maintenance.verify().problems == ()
     outside.must_be_untouched()
+
+
+def record_name() -> str:
+    return f"{time.time_ns():020d}-{uuid.uuid4()}.json"
 
 
 def test_a_record_of_checksums_that_leads_out_is_damaged(top, outside, table):

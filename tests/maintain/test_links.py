@@ -12,7 +12,7 @@ from omnigraph import Graph, backup_points, clone, prune_backup, restore, verify
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, StorageCorrupt
 from omnigraph.maintain.verify import ProblemCode
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from tests.maintain.outside import Outside
 from tests.maintain.test_hostile_paths import files, made, reopened, row, top
 from tests.sampling import rotating

@@ -14,7 +14,7 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.maintain.verify import ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER as CHECKSUMS
 from omnigraph.storage.checksums import fold_checksums
-from omnigraph.storage.lance_format.names import manifest_name
+from omnigraph.storage.objects.paths import version_file
 from omnigraph.storage.read_back import set_aside
 from omnigraph.storage.removed_versions import PATH
 from omnigraph.storage.tables.datasets import HINT
@@ -82,7 +82,7 @@ def versions(path: Path, folder: str) -> list[int]:
 
 def lose(path: Path, folder: str, version: int) -> str:
     """Remove the file of a version; gives its path as verify names it."""
-    file = f"{folder}/_versions/{manifest_name(version)}"
+    file = f"{folder}/{version_file(version)}"
     (path / file).unlink()
     return file
 
@@ -276,7 +276,7 @@ def test_a_version_that_was_set_aside_is_not_missing(path):
     newest = versions(path, MANIFEST)[-1]
     hint = path / MANIFEST / "_versions" / HINT
     with Graph.open(path, "r") as graph:
-        (path / MANIFEST / "_versions" / manifest_name(newest + 1)).write_bytes(b"")
+        (path / MANIFEST / version_file(newest + 1)).write_bytes(b"")
         set_aside(graph._handle.store.datasets, TableRef(MANIFEST), newest + 1)
     hint.write_text(f'{{"version":{newest + 1}}}')
     assert errors(path) == []

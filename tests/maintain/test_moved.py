@@ -14,7 +14,7 @@ from omnigraph.commit.relocation import misplaced
 from omnigraph.errors import RecoveryRequired, StorageCorrupt
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import base_addresses, replace_addresses
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.tables.fragments import locate_table
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import filled, people, story

@@ -355,7 +355,7 @@ def publish_head(graph, key):
     store = graph._handle.store
     pin = store.manifest(None).current().pins[key]
     head = store.tables.head(pin.ref)
-    made = CommittedTable(pin.ref, head, pin.row_count, store.tables.info(pin.ref, head))
+    made = CommittedTable(pin.ref, head, pin.row_count, store.datasets.info(pin.ref, head))
     intent = CommitIntent(new_ulid(), None, now_micros())
     publication = Publication({key: pin.version}, [VersionRow.of(key, made)], commit=intent)
     store.publisher.publish(store.manifest(None), publication)

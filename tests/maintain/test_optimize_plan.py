@@ -13,9 +13,9 @@ from omnigraph.maintain.optimize.plan import (
     plan_table,
     reasons_for,
 )
-from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.table import FragmentInfo
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
 FULL = ROWS_PER_FRAGMENT
@@ -24,7 +24,7 @@ SPEC = IndexSpec("id", IndexKind.EQUALITY)
 
 def parts(*rows, deleted=()):
     gone = dict(deleted)
-    return [FragmentState(n, str(n), count, gone.get(n, 0)) for n, count in enumerate(rows)]
+    return [FragmentInfo(n, str(n), count, gone.get(n, 0)) for n, count in enumerate(rows)]
 
 
 def segment(numbers, version=1, name=SPEC.name):
@@ -175,7 +175,7 @@ def worn(draw):
     found = []
     for number, count in enumerate(rows):
         deleted = draw(st.sampled_from([0, 0, 0, 1, count // 20, count]))
-        found.append(FragmentState(number, str(number), count, deleted))
+        found.append(FragmentInfo(number, str(number), count, deleted))
     segments, free = [], list(range(len(rows)))
     for version in range(draw(st.integers(0, 4))):
         some = {n for n in free if draw(st.booleans())}
@@ -197,7 +197,7 @@ def test_a_second_run_finds_nothing_to_do_and_every_row_is_known(state):
         left = sum(part.rows for part in found if part.number in group)
         while left:
             take = min(left, FULL)
-            after.append(FragmentState(number := next(numbers), str(number), take))
+            after.append(FragmentInfo(number := next(numbers), str(number), take))
             made.add(number)
             left -= take
     live = {part.number for part in after}

@@ -9,8 +9,8 @@ from omnigraph import Graph, MaintenancePolicy
 from omnigraph.commit.publisher import _MAX_FRAGMENTS
 from omnigraph.errors import InputError
 from omnigraph.maintain.optimize.plan import plan_table, reasons_for
-from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
+from omnigraph.storage.tables.table import FragmentInfo
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
 
 SCHEMA = "node Person { name: String @key  age: I32? }"
@@ -32,7 +32,7 @@ def people(*names):
 
 def parts(*rows, deleted=()):
     gone = dict(deleted)
-    return [FragmentState(n, str(n), count, gone.get(n, 0)) for n, count in enumerate(rows)]
+    return [FragmentInfo(n, str(n), count, gone.get(n, 0)) for n, count in enumerate(rows)]
 
 
 def segment(spec, *numbers):

@@ -15,7 +15,7 @@ from omnigraph.commit.store import Timeouts
 from omnigraph.errors import Conflict, InputError, NotFound, StorageCorrupt
 from omnigraph.maintain.backup import prune as backup_prune
 from omnigraph.maintain.backup.prune import _MARK, lock_backup
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.maintain.test_hostile_paths import files, forge
 

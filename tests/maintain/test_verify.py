@@ -398,7 +398,7 @@ def test_a_tag_whose_commit_is_gone_is_named(graph):
     graph.tags.create("old")
     graph.load([person("c")])
     pin = graph.snapshot(tag="old")._context.snapshot.pin("node:Person")
-    os.unlink(Path(graph.uri, graph._handle.store.datasets.version_path(pin.ref, pin.version)))
+    os.unlink(Path(graph.uri, pin.ref.version_path(pin.version)))
     found = codes(graph.maintenance.verify(checksums=False))
     assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
 
@@ -409,7 +409,7 @@ def test_a_tag_whose_manifest_nobody_of_ours_removed_is_an_error(graph, path):
     version = graph.snapshot(tag="old").version
     graph.load([person("c")])
     (path / "__history/removed.json").unlink()
-    (path / graph._handle.store.datasets.version_path(TableRef(MANIFEST), version)).unlink()
+    (path / TableRef(MANIFEST).version_path(version)).unlink()
     report = verify_graph(path, checksums=False)
     (found,) = [each for each in report.problems if each.code is ProblemCode.TAG_UNREADABLE]
     assert found.weight is Weight.ERROR

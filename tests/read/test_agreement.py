@@ -168,7 +168,7 @@ def compact(graph: Graph) -> None:
     for key, pin in pins.items():
         dataset = lance.dataset(store.root.path(pin.ref.path))
         dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
-        info = store.tables.info(pin.ref, dataset.version)
+        info = store.datasets.info(pin.ref, dataset.version)
         if dataset.version == pin.version or info is None:
             continue
         rows = dataset.count_rows()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.paths import Root, parse_root
 from tests.s3.proxy import S3Proxy
 from tests.s3.server import BUCKET, S3Server, options_for
 

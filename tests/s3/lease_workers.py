@@ -7,7 +7,7 @@ from typing import Any
 
 from omnigraph.errors import Conflict
 from omnigraph.storage.leases.s3 import S3Leases
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root
 from omnigraph.storage.objects.store import ObjectStore
 
 

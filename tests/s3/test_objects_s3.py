@@ -18,7 +18,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.storage.objects import s3 as objects
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.paths import Root, parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.s3.proxy import Action, Fault, Kind
 from tests.s3.server import options_for
@@ -79,7 +79,7 @@ def test_a_head_has_size_and_identity(either):
     either.write("x", "Zürich")
     found = either.head("x")
     assert (found.size, found.e_tag) == (7, either.identity("x"))
-    assert found.modified == either.read_stamped("x").modified
+    assert found.modified == either.read_versioned("x").modified
 
 
 def test_signatures_keep_the_order_and_show_what_is_missing(either):

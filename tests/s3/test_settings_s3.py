@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.errors import StorageDenied, StorageError
 from omnigraph.settings import Settings
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 
 

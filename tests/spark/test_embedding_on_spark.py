@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from omnigraph import Batching, Graph, RateLimit
-from omnigraph.embed.job.splits import EmbedResult, EmbedSplit, Setup, embed_remote
+from omnigraph.embed.job.requests import Setup
+from omnigraph.embed.job.splits import EmbedResult, EmbedSplit, embed_remote
 from omnigraph.embed.job.spool import open_spool
 from omnigraph.embed.job.targets import all_targets
 from omnigraph.errors import Cancelled, EmbeddingError, InputError

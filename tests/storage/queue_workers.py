@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from omnigraph.storage.leases.local import LocalLeases
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 
 
 def write_turn(uri: str, name: str, log: str, label: str) -> None:

@@ -8,14 +8,14 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.alter import ColumnPlan, stage_alter, stage_repeats
-from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.inline import InlineTables
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableRef
+from omnigraph.storage.tables.wide_columns import stored_schema
 
 REF = TableRef("nodes/person")
 SCHEMA = pa.schema(

@@ -10,10 +10,9 @@ from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import InternalError, VersionMismatch
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.columns import (
-    ADDRESS,
     Unfilled,
     count_blank,
     count_unfilled,
@@ -23,6 +22,7 @@ from omnigraph.storage.tables.columns import (
 )
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import TableStore
+from omnigraph.storage.tables.table import ROW_ADDRESS
 from omnigraph.storage.tables.types import TableRef
 
 VECTOR = pa.list_(pa.float32(), 2)
@@ -67,10 +67,10 @@ def unfilled(table, wanted, fragments=(0, 1)):
 
 def update(table, fragment, **vectors):
     batches = unfilled_rows(table, None, ["id"], [fragment], 1000)
-    there = {row["id"]: row[ADDRESS] for batch in batches for row in batch.to_pylist()}
+    there = {row["id"]: row[ROW_ADDRESS] for batch in batches for row in batch.to_pylist()}
     new = pa.table(
         {
-            ADDRESS: pa.array([there[name] for name in vectors], pa.uint64()),
+            ROW_ADDRESS: pa.array([there[name] for name in vectors], pa.uint64()),
             "vector": pa.array(list(vectors.values()), VECTOR),
         }
     )

@@ -11,7 +11,6 @@ from lance.query import MatchQuery
 from omnigraph.storage.tables.compaction import (
     compact,
     compaction_split,
-    fragment_states,
     stage_before_indexes,
     stage_segments,
 )
@@ -92,8 +91,8 @@ def test_a_staged_rewriting_is_one_version_with_the_same_rows(uri):
 def test_parts_that_are_rewritten_need_not_be_neighbours_and_come_last(uri):
     table, _, done = rewritten(uri, (0, 2))
     after = commit(uri, *stage_before_indexes(table, [], [], [done]))
-    assert [part.rows for part in fragment_states(Table(TableRef("t"), after))] == [2, 4]
-    assert [part.number for part in fragment_states(Table(TableRef("t"), after))] == [1, 3]
+    assert [part.rows for part in Table(TableRef("t"), after).fragments()] == [2, 4]
+    assert [part.number for part in Table(TableRef("t"), after).fragments()] == [1, 3]
 
 
 def test_a_text_segment_may_not_know_a_half_of_what_is_rewritten(uri):

@@ -12,7 +12,6 @@ import pytest
 
 from omnigraph.errors import StorageFull, StorageUnavailable
 from omnigraph.storage.lance_format.files import (
-    Damage,
     Damaged,
     NewFile,
     check_new_file,
@@ -113,7 +112,7 @@ def test_a_version_file_says_its_number_and_its_transaction(top, tmp_path):
         for path in each_cut(top, name, tmp_path):
             with pytest.raises(Damaged) as caught:
                 check_version_file(str(path))
-            assert caught.value.damage.unreadable_version
+            assert caught.value.unreadable_version
 
 
 def test_a_transaction_file_is_compared_with_its_copy(top, tmp_path):
@@ -154,7 +153,7 @@ def test_blob_files_are_as_long_as_their_rows_say(tmp_path):
 
 
 def test_damage_on_a_full_disk_says_so(tmp_path, monkeypatch):
-    damage = Damage(str(tmp_path / "data" / "x.lance"), "it is empty")
+    damage = Damaged(str(tmp_path / "data" / "x.lance"), "it is empty")
     assert isinstance(damage.error(), StorageUnavailable)
     (tmp_path / "data").mkdir()
     found = os.statvfs(tmp_path)

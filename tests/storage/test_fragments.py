@@ -12,14 +12,12 @@ from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
     Deletions,
     delete_keys,
-    fragment_sizes,
     fragment_target,
     locate_table,
     read_staged_fragments,
@@ -29,6 +27,7 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.storage.tables.inline import InlineTables
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.wide_columns import stored_schema
 
 SCHEMA = pa.schema(
     [
@@ -165,7 +164,7 @@ def test_an_upsert_by_parts_makes_what_an_upsert_by_lance_makes(datasets, store)
     added = write_staged_fragments(place, SCHEMA, new.to_batches())
     wanted = changed["id"].combine_chunks()
     where = pickle.loads(pickle.dumps(locate_table(datasets, before)))
-    shares = [[number] for number, _ in fragment_sizes(before)]
+    shares = [[fragment.number] for fragment in before.fragments()]
     found = [delete_keys(where, share, "id", wanted) for share in shares]
     row_ids = np.zeros(len(wanted), np.int64)
     for positions, ids, _ in found:

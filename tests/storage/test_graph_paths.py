@@ -12,7 +12,7 @@ from omnigraph.storage.first_read import FirstReads, VersionGuard
 from omnigraph.storage.lance_format.manifests import IndexEntry
 from omnigraph.storage.leases.local import LocalLeases, lease_path
 from omnigraph.storage.objects.copying import copy_file, write_file
-from omnigraph.storage.objects.graph_paths import (
+from omnigraph.storage.objects.paths import (
     branch_of_reference,
     escaped,
     is_branch,
@@ -21,9 +21,9 @@ from omnigraph.storage.objects.graph_paths import (
     is_location,
     is_removable_file,
     is_table_file,
+    parse_root,
     refuse_unsafe,
 )
-from omnigraph.storage.objects.roots import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.types import TableRef
 from tests.maintain.copied_graphs import filled
@@ -156,7 +156,7 @@ def test_what_could_lead_out_is_refused_as_the_last_line():
 
 
 def test_an_index_whose_files_lie_elsewhere_is_damaged(objects, outside):
-    guard = VersionGuard(FirstReads(objects, Checksums(objects)), TableRef("nodes/a"), 1, "x")
+    guard = VersionGuard(FirstReads(objects, Checksums(objects)), TableRef("nodes/a"), 1)
     for form in LEADS_OUT:
         files = ((outside.path(form, TABLE), 4),)
         assert guard._is_damaged(IndexEntry("i", "0c9a", (1,), files, None))

@@ -10,27 +10,25 @@ import pytest
 from lance.schema import LanceSchema
 
 from omnigraph.errors import InternalError, StorageCorrupt
+from omnigraph.storage.lance_format.addresses import BranchReference, parse_reference
 from omnigraph.storage.lance_format.fields import FieldProto, columns_of, new_column, schema_of
 from omnigraph.storage.lance_format.manifests import (
     IndexEntry,
+    WireError,
     base_addresses,
     base_paths,
     index_entries,
     manifest_message,
     parse_transaction,
     parse_version,
-    replace_addresses,
-    without_indexes,
-)
-from omnigraph.storage.lance_format.names import manifest_name, version_number
-from omnigraph.storage.lance_format.references import BranchReference, parse_reference
-from omnigraph.storage.lance_format.wire import (
-    WireError,
     read_fields,
     read_packed,
+    replace_addresses,
     skip_fields,
+    without_indexes,
     write_field,
 )
+from omnigraph.storage.objects.paths import version_file, version_number
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "lance"
 TABLE = (FIXTURES / "table-2.manifest").read_bytes()
@@ -173,7 +171,7 @@ def test_a_version_without_its_indexes_opens(tmp_path):
     path = str(tmp_path / "nodes" / "40d7")
     made = lance.write_dataset(pa.table({"id": ["a", "b"], "n": [1, 2]}), path)
     made.create_scalar_index("n", "BTREE", name="n_equality")
-    raw = Path(path, "_versions", manifest_name(2)).read_bytes()
+    raw = Path(path, version_file(2)).read_bytes()
     assert [entry.name for entry in index_entries(raw, path)] == ["n_equality"]
     content = without_indexes(manifest_message(raw, path), path)
     session = lance.Session()
@@ -204,7 +202,7 @@ def test_any_changed_byte_is_read_or_refused():
 
 
 def test_the_name_of_a_version_file_counts_down():
-    names = [manifest_name(version) for version in (1, 9, 10, 2**40)]
+    names = [version_file(n).removeprefix("_versions/") for n in (1, 9, 10, 2**40)]
     assert names == sorted(names, reverse=True)
     assert [version_number(name) for name in names] == [1, 9, 10, 2**40]
     for other in ("latest_version_hint.json", "d123.manifest", "7.manifest", "x"):

@@ -10,8 +10,7 @@ from lance.fragment import write_fragments
 from obstore.store import LocalStore
 
 from omnigraph.errors import AlreadyExists, Conflict, StorageMissing
-from omnigraph.storage.lance_format.names import manifest_name
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root, version_file
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.failures import translate_lance
 
@@ -130,7 +129,7 @@ def test_files_have_the_names_that_are_synced(uri, tmp_path):
     assert (part.deletion_file.read_version, made_by.read_version) == (2, 2)
     top = tmp_path / "t"
     for name in (
-        f"_versions/{manifest_name(3)}",
+        version_file(3),
         f"_transactions/2-{made_by.uuid}.txn",
         part.deletion_file.path(part.id),
         f"data/{part.files[0].path}",
@@ -307,7 +306,7 @@ def test_several_indexes_are_one_commit_and_tell_what_they_cover(uri):
 
 
 def test_the_tag_of_a_local_file_is_that_of_the_store_below_lance(uri, tmp_path):
-    path = f"t/_versions/{manifest_name(1)}"
+    path = f"t/{version_file(1)}"
     found = ObjectStore(parse_root(str(tmp_path))).head(path)
     theirs = LocalStore(str(tmp_path)).head(path)["e_tag"]
     assert theirs is not None

@@ -12,10 +12,15 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import Conflict
-from omnigraph.storage.leases import queue as lease_queue
-from omnigraph.storage.leases.local import LEASE_SUFFIX, LocalLeases, lease_path
-from omnigraph.storage.leases.queue import QUEUE_SUFFIX, LeaseQueue
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.leases import local as lease_queue
+from omnigraph.storage.leases.local import (
+    LEASE_SUFFIX,
+    QUEUE_SUFFIX,
+    LeaseQueue,
+    LocalLeases,
+    lease_path,
+)
+from omnigraph.storage.objects.paths import parse_root
 from tests.fork_server import fork_context
 from tests.storage import queue_workers
 

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.errors import Conflict
 from omnigraph.storage.leases.local import LocalLeases, open_leases
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.fork_server import fork_context
 
@@ -46,6 +46,11 @@ def holder(tmp_path):
     yield process
     process.kill()
     process.join(30)
+
+
+def threads_queued(leases):
+    """How many threads have the turn or queue for it."""
+    return len(leases._threads._queues.get(NAME, ()))
 
 
 def test_a_lease_has_one_holder_among_threads(leases):
@@ -89,7 +94,7 @@ def test_threads_get_a_lease_in_the_order_in_which_they_came(leases):
     with leases.acquire([NAME], timeout=1):
         for number, thread in enumerate(threads):
             thread.start()
-            wait_until(lambda queued=number + 2: leases._threads.waiting(NAME) == queued)
+            wait_until(lambda queued=number + 2: threads_queued(leases) == queued)
     for thread in threads:
         thread.join()
     assert came == [0, 1, 2, 3, 4]
@@ -99,7 +104,7 @@ def test_a_thread_that_gave_up_does_not_keep_the_others_waiting(leases):
     with leases.acquire([NAME], timeout=1):
         with pytest.raises(Conflict), leases.acquire([NAME], timeout=0.01):
             pass
-        assert leases._threads.waiting(NAME) == 1
+        assert threads_queued(leases) == 1
     assert leases.is_free(NAME)
 
 

@@ -11,7 +11,7 @@ import pytest
 from omnigraph.errors import InputError, StorageCorrupt, StorageDenied, StorageFull, StorageMissing
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.failures import translate
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.fork_server import fork_context
 

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.storage import recorded_sums
 from omnigraph.storage.checksums import FOLDER, Checksums, FileSum
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.recorded_sums import RecordedSums
 

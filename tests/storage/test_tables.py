@@ -10,15 +10,10 @@ from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import StorageMissing, VersionMismatch
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.alter import stage_repeats
-from omnigraph.storage.tables.compaction import (
-    compact,
-    compaction_split,
-    fragment_states,
-    stage_before_indexes,
-)
+from omnigraph.storage.tables.compaction import compact, compaction_split, stage_before_indexes
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import locate_table
 from omnigraph.storage.tables.store import TableStore
@@ -74,7 +69,7 @@ def delete_where(store, table, condition):
 
 
 def compacted(store, table):
-    parts = [part.number for part in fragment_states(table)]
+    parts = [part.number for part in table.fragments()]
     done = compact(compaction_split(table, locate_table(store._datasets, table), parts))
     (staged,) = stage_before_indexes(table, [], [], [done])
     return staged

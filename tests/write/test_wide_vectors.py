@@ -15,7 +15,7 @@ from omnigraph import Graph, compile_schema
 from omnigraph.api import graph as graph_module
 from omnigraph.errors import LimitExceeded, QueryError, SchemaError
 from omnigraph.lang.types import MOST_DIMENSIONS
-from omnigraph.storage.tables.widths import WIDEST_ROW, null_column
+from omnigraph.storage.tables.wide_columns import WIDEST_ROW, null_column
 from tests.write import wide
 
 TOO_MANY = MOST_DIMENSIONS + 1

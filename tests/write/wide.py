@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from omnigraph import Graph
 from omnigraph.lang.types import MOST_DIMENSIONS
-from omnigraph.storage.tables import widths
+from omnigraph.storage.tables import wide_columns
 from omnigraph.write.load import gather, tables
 
 SCHEMA = f"node Doc {{ slug: String @key  v: Vector({MOST_DIMENSIONS})?  x: I32? }}"
@@ -56,7 +56,7 @@ def steps(folder: Path, rows: int) -> dict[str, Callable[[Graph], object]]:
 
 def main(folder: str, rows: str, *names: str) -> None:
     for module, name in (
-        (widths, "BATCH_BYTES"),
+        (wide_columns, "BATCH_BYTES"),
         (gather, "BATCH_BYTES"),
         (tables, "_BYTES"),
     ):

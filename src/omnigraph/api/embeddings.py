@@ -15,7 +15,7 @@ from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle
 from omnigraph.commit.refs import SnapshotRef
 from omnigraph.embed.job.rate_limit import RateLimit
-from omnigraph.embed.job.requests import Batching
+from omnigraph.embed.job.requests import Batching, EmbedWorker, Setup
 from omnigraph.embed.job.run import (
     EmbeddingReport,
     EmbeddingStatus,
@@ -25,7 +25,6 @@ from omnigraph.embed.job.run import (
     LocalEmbedExecutor,
     embedding_status,
 )
-from omnigraph.embed.job.splits import EmbedWorker, Setup
 from omnigraph.embed.job.spool import open_spool
 from omnigraph.embed.job.targets import (
     EmbedTarget,

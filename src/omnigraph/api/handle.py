@@ -29,7 +29,7 @@ from omnigraph.read.context import QueryContext, TraversalMode, TraversalSetting
 from omnigraph.read.limits import GATE
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.storage.objects.paths import Root, parse_root
 from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
 from omnigraph.write.reentrancy import reject_reentrant_write

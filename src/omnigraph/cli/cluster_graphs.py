@@ -11,7 +11,7 @@ from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.scopes import is_local
 from omnigraph.errors import InputError, StorageMissing
 from omnigraph.settings import Settings
-from omnigraph.storage.objects.graph_paths import escaped, is_branch
+from omnigraph.storage.objects.paths import escaped, is_branch
 from omnigraph.storage.objects.store import ObjectStore
 
 LEDGER = "__cluster/state.json"

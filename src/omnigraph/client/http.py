@@ -95,12 +95,11 @@ def send(
         request = urllib.request.Request(url, data, dict(headers), method=method)
         # Built for every request: a proxy may have been configured since.
         with urllib.request.build_opener(_EveryStatus).open(request, timeout=timeout) as answer:
-            response = Response(answer.status, answer.headers, b"")
-            if response.is_ok:
+            if 200 <= answer.status < 300:
                 content = _read(answer, until, max_bytes)
             else:
                 content = _read_error(answer, until, max_error_bytes)
-            return Response(response.status, response.headers, content)
+            return Response(answer.status, answer.headers, content)
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise NoResponse(_failure(error)) from None
 

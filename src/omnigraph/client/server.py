@@ -103,13 +103,11 @@ class Connection:
             message = body["error"]
             details |= {key: value for key, value in body.items() if key != "error"}
         error_class = _CLASSES.get(status, ServerError)
-        return error_class(self._printable(message), hint=_hint(status), details=details)
-
-    def _printable(self, text: str) -> str:
-        """A server's text without the token, with control characters escaped."""
-        plain = text.replace(self.token, "***") if self.token else text
-        plain = escape(plain, keep="\n\t")
-        return plain if len(plain) <= _MAX_SHOWN else f"{plain[:_MAX_SHOWN]}…"
+        if self.token:
+            message = message.replace(self.token, "***")
+        plain = escape(message, keep="\n\t")
+        shown = plain if len(plain) <= _MAX_SHOWN else f"{plain[:_MAX_SHOWN]}…"
+        return error_class(shown, hint=_hint(status), details=details)
 
     def _no_response(self, failure: Failure, changes: bool) -> OmniGraphError:
         if failure is Failure.UNTRUSTED:

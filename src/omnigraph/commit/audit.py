@@ -1,7 +1,7 @@
 """The record of recoveries: one row for every sidecar that was rolled forward, back or dropped.
 
 The table is stored beside the graph's own tables and no manifest pins it; its columns are those of
-the reference. A ``RowLog`` stores the rows.
+the reference.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from omnigraph.errors import StorageCorrupt
+from omnigraph.storage.tables.inline import InlineTables
 
 AUDIT_TABLE = "_graph_commit_recoveries.lance"
 
@@ -63,25 +64,15 @@ class AuditRow:
     created_at: int
 
 
-class RowLog(Protocol):
-    """A table that only grows."""
-
-    def append(self, table: pa.Table) -> None:
-        """Add rows, making the table when there is none yet; durable when this returns."""
-
-    def read(self) -> pa.Table | None:
-        """All rows; ``None`` when there is no table yet."""
-
-
 class AuditLog:
     """The recoveries of one graph. Who writes holds the leases of the sidecar it records."""
 
-    def __init__(self, log: RowLog) -> None:
-        self._log = log
+    def __init__(self, tables: InlineTables) -> None:
+        self._tables = tables
 
     def rows(self) -> list[AuditRow]:
         """Every recovery, oldest first."""
-        table = self._log.read()
+        table = self._tables.read_log(AUDIT_TABLE)
         rows = [] if table is None else from_arrow(table)
         return sorted(rows, key=lambda row: row.created_at)
 
@@ -93,7 +84,7 @@ class AuditLog:
         same = (row.operation_id, row.recovery_kind)
         if any((earlier.operation_id, earlier.recovery_kind) == same for earlier in self.rows()):
             return False
-        self._log.append(to_arrow([row]))
+        self._tables.append_log(AUDIT_TABLE, to_arrow([row]))
         return True
 
 

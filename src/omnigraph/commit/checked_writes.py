@@ -22,7 +22,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.logs import logger
-from omnigraph.storage.lance_format.files import Damage, Damaged
+from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.ledger import Ledger
@@ -102,14 +102,14 @@ def _check(
         raise damage.error() from error
 
 
-def _damage_of(datasets: Datasets, manifest: Manifest, error: Damaged | StorageError) -> Damage:
+def _damage_of(datasets: Datasets, manifest: Manifest, error: Damaged | StorageError) -> Damaged:
     if isinstance(error, Damaged):
-        return error.damage
-    return Damage(datasets.root.path(manifest.ref.path), "it cannot be read")
+        return error
+    return Damaged(datasets.root.path(manifest.ref.path), "it cannot be read")
 
 
 def withdraw_version(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, damage: Damage
+    datasets: Datasets, manifest: Manifest, writer: Ledger, damage: Damaged
 ) -> None:
     """Take a damaged version back, under the publish lease; raises when that cannot be done."""
     version = writer.version
@@ -130,7 +130,7 @@ def withdraw_version(
 
 
 def mark_void(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, version: int, damage: Damage
+    datasets: Datasets, manifest: Manifest, writer: Ledger, version: int, damage: Damaged
 ) -> None:
     """Record that a version was never acknowledged."""
     row = VoidRow(manifest.branch, version, now_micros(), damage.reason)

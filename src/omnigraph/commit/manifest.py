@@ -40,8 +40,7 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.storage.lance_format.names import branch_file
-from omnigraph.storage.objects.graph_paths import is_branch
+from omnigraph.storage.objects.paths import branch_file, is_branch
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.types import TableRef

@@ -9,7 +9,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageCorrupt, StorageError
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import read_records
-from omnigraph.storage.lance_format.files import Damage
+from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
@@ -45,7 +45,7 @@ def _take_back_newest(datasets: Datasets, manifest: Manifest) -> bool:
     if not datasets.root.is_local or len(versions) < 2:
         return False
     base, head = versions[-2:]
-    if datasets.version_path(ref, head) in read_records(datasets.objects).sums:
+    if ref.version_path(head) in read_records(datasets.objects).sums:
         return False
     if set_aside_unreadable(datasets, ref, head, base) < head:
         return True
@@ -55,7 +55,7 @@ def _take_back_newest(datasets: Datasets, manifest: Manifest) -> bool:
     if not _is_whole(datasets, manifest, base):
         return False
     writer = Ledger.open(datasets, ref, head)
-    damage = Damage(datasets.root.path(datasets.version_path(ref, head)), "it cannot be read")
+    damage = Damaged(datasets.root.path(ref.version_path(head)), "it cannot be read")
     withdraw_version(datasets, manifest, writer, damage)
     return True
 

@@ -266,7 +266,7 @@ class Recovery:
         self._store.tables.check_landed(ref, version)
         # Its writer may have died before it was synced.
         self._store.datasets.sync_table(ref)
-        info = self._store.tables.info(ref, version)
+        info = self._store.datasets.info(ref, version)
         if info is None:
             raise StorageMissing(f"version {version} of '{table_key}' does not exist")
         count = self._store.tables.open(ref, version, info.e_tag).count()

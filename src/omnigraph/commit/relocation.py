@@ -15,15 +15,13 @@ from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
-from omnigraph.storage.checksums import digest_of
+from omnigraph.storage.checksums import sum_of
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.first_read import damaged_file
-from omnigraph.storage.lance_format.addresses import GraphAddresses
+from omnigraph.storage.lance_format.addresses import GraphAddresses, parse_reference
 from omnigraph.storage.lance_format.manifests import base_addresses, replace_addresses
-from omnigraph.storage.lance_format.names import manifest_name, version_number
-from omnigraph.storage.lance_format.references import parse_reference
 from omnigraph.storage.objects.copying import sync_directories, write_file
-from omnigraph.storage.objects.graph_paths import branch_of_reference
+from omnigraph.storage.objects.paths import branch_of_reference, version_file, version_number
 
 _LOG = logger(__name__)
 
@@ -65,7 +63,7 @@ def _is_moved(store: GraphStore) -> bool:
     """Check the oldest version file of the last branch, which is rewritten last."""
     home = GraphAddresses(store.root)
     for folder in reversed(_manifest_branches(store)):
-        first = f"{folder}{_VERSIONS}{manifest_name(_forked_at(store, folder))}"
+        first = f"{folder}/{version_file(_forked_at(store, folder))}"
         with suppress(StorageMissing):
             return not _is_home(store, home, first)
         # Cleanup removed it. Names count down, so the oldest is the last.
@@ -134,12 +132,12 @@ def _rewrite_files(store: GraphStore, home: GraphAddresses, paths: list[str]) ->
     """
     done = []
     for path in sorted(paths):
-        if store.datasets.is_damaged_version(path):
+        if store.datasets.first_reads.is_damaged_version(path):
             continue
         raw, new = _rewritten(store, home, path)
         if new != raw:
             folder, _, name = path.rpartition("/")
-            store.datasets.checksums.note(folder, [name], {name: digest_of(new)})
+            store.datasets.checksums.note(folder, [name], {name: sum_of(new)})
             done.append(path)
     if done:
         store.datasets.checksums.record(now=True)
@@ -163,7 +161,7 @@ def _is_away(store: GraphStore, home: GraphAddresses, path: str) -> bool:
 
 
 def _is_home(store: GraphStore, home: GraphAddresses, path: str) -> bool:
-    if store.datasets.is_damaged_version(path):
+    if store.datasets.first_reads.is_damaged_version(path):
         raise damaged_file(path)
     location = _location(path)
     named = base_addresses(store.objects.read_bytes(path), path)

@@ -27,7 +27,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
-from omnigraph.storage.objects.graph_paths import is_branch, is_removable_file, is_table, refused
+from omnigraph.storage.objects.paths import is_branch, is_removable_file, is_table, refused
 from omnigraph.storage.removed_versions import (
     checked_ranges,
     from_ranges,
@@ -35,15 +35,15 @@ from omnigraph.storage.removed_versions import (
     record_removed,
     to_ranges,
 )
-from omnigraph.storage.tables.cleaning import (
+from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.versions import (
     Removal,
     delete_files,
     delete_versions,
     removal_of,
     unreferenced_among,
 )
-from omnigraph.storage.tables.inline import BranchInfo
-from omnigraph.storage.tables.types import TableRef
 
 ENDING = ".cleanup"
 

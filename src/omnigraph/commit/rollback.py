@@ -21,8 +21,8 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OutcomePending, StorageUnavailable, StorageUnknown
 from omnigraph.storage.read_back import set_aside_unreadable
-from omnigraph.storage.tables.transactions import restored_version
 from omnigraph.storage.tables.types import CommittedTable, TableRef
+from omnigraph.storage.tables.versions import restored_version
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
@@ -51,7 +51,7 @@ def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
     was written, and is set aside; the caller holds the lease.
     """
     ref = landing_ref(pin, snapshot_pin)
-    if store.tables.info(ref, snapshot_pin.version) is None:
+    if store.datasets.info(ref, snapshot_pin.version) is None:
         return 0 if snapshot_pin.branch == ref.branch else snapshot_pin.version
     head = store.tables.head(ref, snapshot_pin.version)
     return set_aside_unreadable(store.datasets, ref, head, snapshot_pin.version)
@@ -95,7 +95,7 @@ def restore_tables(
         moved = head > pin.version
         if moved and pin.version != entry.expected_version:
             moved = _is_on_top(store, entry, ref, pin.version, head)
-        if not (moved or unmoved_too) or store.tables.info(ref, pin.version) is None:
+        if not (moved or unmoved_too) or store.datasets.info(ref, pin.version) is None:
             continue
         before_restore()
         table = store.inline.restore(ref, head, pin.version)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from omnigraph.errors import StorageCorrupt
-from omnigraph.storage.objects.graph_paths import escaped, is_branch, is_location, refused
+from omnigraph.storage.objects.paths import escaped, is_branch, is_location, refused
 from omnigraph.storage.tables.types import CommittedTable
 
 FORMAT_VERSION = 4

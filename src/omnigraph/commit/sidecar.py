@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
-from omnigraph.storage.objects.graph_paths import escaped, is_branch, is_location
+from omnigraph.storage.objects.paths import escaped, is_branch, is_location
 from omnigraph.storage.objects.store import ObjectStore
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-import pyarrow as pa
-
-from omnigraph.commit.audit import AUDIT_TABLE, AuditLog
+from omnigraph.commit.audit import AuditLog
 from omnigraph.commit.manifest import Manifest, Manifests, branch_reference
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.publisher import Publisher
@@ -22,7 +20,7 @@ from omnigraph.commit.snapshot import Pin
 from omnigraph.errors import GraphNotFound, HistoryGone, OmniGraphError
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import TTL_SECONDS, Leases, open_leases
-from omnigraph.storage.objects.roots import Root, refuse_a_file
+from omnigraph.storage.objects.paths import Root, refuse_a_file
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.inline import InlineTables
@@ -70,7 +68,7 @@ class GraphStore:
         self.manifests = Manifests(self.datasets, self._await_publisher)
         self.sidecars = SidecarStore(self.objects)
         self.schema_files = SchemaFiles(self.objects)
-        self.audit = AuditLog(_AuditTable(self.inline))
+        self.audit = AuditLog(self.inline)
 
     @cached_property
     def leases(self) -> Leases:
@@ -108,16 +106,3 @@ class GraphStore:
                 hint="take a new snapshot",
                 details={"branch": branch},
             )
-
-
-class _AuditTable:
-    """The audit table as the log that ``AuditLog`` wants."""
-
-    def __init__(self, inline: InlineTables) -> None:
-        self._inline = inline
-
-    def append(self, table: pa.Table) -> None:
-        self._inline.append_log(AUDIT_TABLE, table)
-
-    def read(self) -> pa.Table | None:
-        return self._inline.read_log(AUDIT_TABLE)

@@ -20,7 +20,7 @@ from omnigraph.lang.schema.steps import DropMode
 from omnigraph.storage.tables.alter import stage_alter, stage_repeats
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
-from omnigraph.storage.tables.widths import batch_rows
+from omnigraph.storage.tables.wide_columns import batch_rows
 from omnigraph.write.delta import Kind
 
 
@@ -127,13 +127,13 @@ class _Staging:
         """The renamed table at the former location of this one."""
         for key, pin in self._view.snapshot.pins.items():
             if pin.location == location:
-                info = self._store.tables.info(pin.ref, pin.version)
+                info = self._store.datasets.info(pin.ref, pin.version)
                 if info is None:
                     raise InternalError(f"version {pin.version} of '{key}' was removed")
                 return CommittedTable(pin.ref, pin.version, pin.row_count, info)
         ref = TableRef(location)
         head = self._store.tables.head(ref)
-        info = self._store.tables.info(ref, head)
+        info = self._store.datasets.info(ref, head)
         return None if info is None else CommittedTable(ref, head, 0, info)
 
 

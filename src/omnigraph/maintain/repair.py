@@ -23,7 +23,7 @@ from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.maintain.report import Report
 from omnigraph.maintain.running_writes import recover_writes
 from omnigraph.representation import brief
-from omnigraph.storage.tables.transactions import operations_between
+from omnigraph.storage.tables.versions import operations_between
 
 ACTOR, FORCED_ACTOR = "omnigraph:repair", "omnigraph:repair:force"
 

@@ -20,9 +20,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import NodeType
 from omnigraph.lang.schema.migrate import is_wider
 from omnigraph.merge.equal import Mask, same_values
-from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.deltas import (
-    ROW_ID,
     all_rows,
     changed_since,
     column_names,
@@ -32,9 +30,9 @@ from omnigraph.storage.tables.deltas import (
 )
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.store import KEY
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import ROW_ID, Table
 from omnigraph.storage.tables.types import TableVersion
-from omnigraph.storage.tables.widths import null_column
+from omnigraph.storage.tables.wide_columns import is_blob, null_column
 from omnigraph.write.delta import Kind
 
 UNKNOWN = -1

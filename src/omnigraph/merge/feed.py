@@ -346,8 +346,8 @@ class Feed:
             was = None if before is None else before.table_version(key)
             if was != after.table_version(key):
                 moved |= {was, after.table_version(key)}
-        tables = self._store.tables
-        return all(v is None or tables.info(v.ref, v.version) is not None for v in moved)
+        datasets = self._store.datasets
+        return all(v is None or datasets.info(v.ref, v.version) is not None for v in moved)
 
     # -- changes -------------------------------------------------------------------------
 

@@ -27,8 +27,9 @@ from omnigraph.merge.bases import (
 from omnigraph.merge.changes import TableChanges, ids_with, ids_without, mark_unknown
 from omnigraph.merge.conflicts import Conflicts, Resolution, RowConflict, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
-from omnigraph.storage.tables.deltas import ROW_ID, delete_rows
+from omnigraph.storage.tables.deltas import delete_rows
 from omnigraph.storage.tables.store import KEY
+from omnigraph.storage.tables.table import ROW_ID
 from omnigraph.storage.tables.types import StagedTable
 from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows, kinds_of
 from omnigraph.write.stage import stage_deltas

@@ -23,6 +23,7 @@ from omnigraph.storage.executor import Executor
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.fragments import (
     TableLocator,
+    fragment_groups,
     locate_table,
     open_version,
     report_removed_version,
@@ -31,7 +32,6 @@ from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
 from omnigraph.write.export import Encoder, Export, typed_batch, write_parquet
-from omnigraph.write.fragments import fragment_groups
 
 FORMATS = ("ndjson", "parquet")
 SUCCESS = "_SUCCESS"
@@ -77,7 +77,9 @@ def _tasks(export: Export, catalog: Catalog, top: Path, format: str) -> Iterator
         folder = top / ("edges" if isinstance(kind, EdgeType) else "nodes") / kind.name
         locator = locate_table(export.datasets, table)
         # A type without rows has an empty file.
-        for number, group in enumerate(list(fragment_groups(table, _FILE_ROWS)) or [()]):
+        for number, group in enumerate(
+            list(fragment_groups(table.fragments(), _FILE_ROWS)) or [()]
+        ):
             name = f"part-{number:05}.{format}"
             yield ExportTask(text, kind.table_key, format, locator, group, str(folder), name)
 

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.storage.executor import ThreadExecutor
-from omnigraph.storage.objects.graph_paths import escaped, is_table_file, refuse_unsafe
+from omnigraph.storage.objects.local import ObjectInfo
+from omnigraph.storage.objects.paths import escaped, is_table_file, refuse_unsafe
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.objects.types import ObjectInfo
 
 FOLDER = "__checksums"
 TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")
@@ -43,6 +43,7 @@ _MANY = 64
 # About as many as sixteen small writes have.
 _TOGETHER = 100
 _PIECE = 1 << 20
+TAIL = 64
 _FILES_PER_RECORD = 50_000
 
 MOST_RECORDS = 64
@@ -60,13 +61,21 @@ class FileSum(NamedTuple):
         """Whether the digest is over the bytes; otherwise it is the tag of an object store."""
         return self.digest.startswith(_SHA256)
 
+    @property
+    def sha256(self) -> str:
+        return self.digest.removeprefix(_SHA256)
+
+    def contradicts(self, recorded: Iterable[FileSum]) -> bool:
+        """Whether digests over the bytes of a file are recorded and this is none of them."""
+        digests = [file_sum for file_sum in recorded if file_sum.is_sha256]
+        return bool(digests) and self not in digests
+
 
 def sha256_sum(size: int, digest: str) -> FileSum:
-    """The sum of a file with this SHA-256 digest."""
     return FileSum(size, _SHA256 + digest)
 
 
-def digest_of(raw: bytes) -> FileSum:
+def sum_of(raw: bytes) -> FileSum:
     """The sum of a file whose bytes are at hand."""
     return sha256_sum(len(raw), hashlib.sha256(raw).hexdigest())
 
@@ -74,18 +83,24 @@ def digest_of(raw: bytes) -> FileSum:
 Sums = Mapping[str, FileSum]
 
 
-def sum_of(path: str) -> FileSum:
-    """The sum of a local file; the process that wrote it finds it in memory still."""
-    digest = hashlib.sha256()
-    size = 0
+def local_pieces(path: str) -> Iterator[bytes]:
+    """The bytes of a local file; the process that wrote it finds them in memory still."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         while piece := os.read(descriptor, _PIECE):
-            digest.update(piece)
-            size += len(piece)
+            yield piece
     finally:
         os.close(descriptor)
-    return sha256_sum(size, digest.hexdigest())
+
+
+def sum_and_tail(path: str) -> tuple[FileSum, bytes]:
+    """The sum of a local file, and its last bytes, at most ``TAIL``."""
+    digest, size, tail = hashlib.sha256(), 0, b""
+    for piece in local_pieces(path):
+        digest.update(piece)
+        size += len(piece)
+        tail = (tail + piece)[-TAIL:]
+    return sha256_sum(size, digest.hexdigest()), tail
 
 
 class Checksums:
@@ -113,7 +128,7 @@ class Checksums:
             file_sum = sums.get(name)
             if file_sum is None and self._objects.root.is_local:
                 try:
-                    file_sum = sum_of(self._objects.root.path(path))
+                    file_sum, _ = sum_and_tail(self._objects.root.path(path))
                 except OSError:
                     continue
             with self._lock:
@@ -128,16 +143,11 @@ class Checksums:
             self.note(folder, (name for name in wanted if f"{folder}/{name}" not in recorded))
 
     def pending(self) -> dict[str, FileSum]:
-        """What would be recorded now."""
         with self._lock:
             noted = dict(self._noted)
-        sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
+        sums, to_ask = _divide(noted)
         with suppress(OmniGraphError):
-            sums.update(
-                _query_store(
-                    self._objects, [p for p, file_sum in noted.items() if file_sum is None]
-                )
-            )
+            sums |= _query_store(self._objects, to_ask)
         return sums
 
     def record(self, *, now: bool = False) -> None:
@@ -154,16 +164,20 @@ class Checksums:
                 return
             noted, self._noted = self._noted, {}
         try:
-            sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
-            sums |= _query_store(
-                self._objects, [p for p, file_sum in noted.items() if file_sum is None]
-            )
+            sums, unknown = _divide(noted)
+            sums |= _query_store(self._objects, unknown)
             if sums:
                 _write(self._objects, sums)
         except OmniGraphError:
             # The next record takes them along.
             with self._lock:
                 self._noted = {**noted, **self._noted}
+
+
+def _divide(noted: Mapping[str, FileSum | None]) -> tuple[dict[str, FileSum], list[str]]:
+    """The known sums, and the files that the store has to be asked for."""
+    sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
+    return sums, [path for path, file_sum in noted.items() if file_sum is None]
 
 
 def _query_store(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
@@ -296,13 +310,10 @@ def _layers(sums: Mapping[str, tuple[FileSum, ...]]) -> Iterator[dict[str, FileS
 
 def _write(objects: ObjectStore, sums: Sums) -> None:
     files = {path: list(sums[path]) for path in sorted(sums)}
-    record = {"version": _VERSION, "sum": _sum_of_record(files), "files": files}
-    objects.write_bytes(f"{FOLDER}/{record_name()}", json.dumps(record).encode())
-
-
-def record_name() -> str:
-    """A new name, which contains the time of the record."""
-    return f"{time.time_ns():0{_DIGITS}d}-{uuid.uuid4()}.json"
+    record = {"version": _VERSION, "sum": digest_of_record(files), "files": files}
+    # The name contains the time of the record.
+    name = f"{time.time_ns():0{_DIGITS}d}-{uuid.uuid4()}.json"
+    objects.write_bytes(f"{FOLDER}/{name}", json.dumps(record).encode())
 
 
 def recorded_at(name: str) -> float | None:
@@ -318,7 +329,7 @@ def recorded_at(name: str) -> float | None:
 def _read(text: str) -> dict[str, FileSum]:
     record = json.loads(text)
     files = record["files"]
-    if record["version"] != _VERSION or record["sum"] != _sum_of_record(files):
+    if record["version"] != _VERSION or record["sum"] != digest_of_record(files):
         raise ValueError("the record is damaged")
     return sums_of_record(files)
 
@@ -334,6 +345,6 @@ def sums_of_record(files: Mapping[str, tuple[int, str]]) -> dict[str, FileSum]:
     return sums
 
 
-def _sum_of_record(files: object) -> str:
+def digest_of_record(files: object) -> str:
     """A record has a checksum itself, or damage to it would be reported as damage to a file."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()

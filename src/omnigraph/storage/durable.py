@@ -22,12 +22,16 @@ class Durability(StrEnum):
 
 def sync_file(path: Path | str) -> None:
     """Write the bytes of a file to the disk."""
-    _sync(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path | str) -> None:
     """Write the entries of a directory to the disk."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    sync_file(path)
 
 
 def sync_tree(
@@ -85,11 +89,3 @@ def write_again(target: Path) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def _sync(path: Path | str, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,12 +17,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph.errors import StorageCorrupt, StorageMissing
-from omnigraph.storage.checksums import Checksums, FileSum, is_same, read_records, sum_of
+from omnigraph.storage.checksums import Checksums, FileSum, is_same, read_records, sum_and_tail
 from omnigraph.storage.lance_format.files import (
     Damaged,
     NewFile,
@@ -32,7 +32,7 @@ from omnigraph.storage.lance_format.files import (
 )
 from omnigraph.storage.lance_format.manifests import IndexEntry, base_paths, index_entries
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.graph_paths import is_file_in_copy
+from omnigraph.storage.objects.paths import is_file_in_copy, version_file
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.recorded_sums import RecordedSums
 from omnigraph.storage.tables.failures import lance_call
@@ -87,31 +87,27 @@ class FirstReads:
             self._guards.clear()
             self._newest.clear()
 
-    def guard(
-        self, ref: TableRef, dataset: LanceDataset, version_path: Callable[[TableRef, int], str]
-    ) -> VersionGuard:
+    def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
         """What is known of the version that a handle shows."""
         with self._lock:
             guard = self._guards.get(dataset)
             if guard is None:
-                version = int(dataset.version)
-                guard = VersionGuard(self, ref, version, version_path(ref, version))
+                guard = VersionGuard(self, ref, int(dataset.version))
                 self._guards[dataset] = self._newest[ref.path] = guard
             return guard
 
-    def follow(self, ref: TableRef, dataset: LanceDataset, version_path: str) -> None:
+    def follow(self, ref: TableRef, dataset: LanceDataset) -> None:
         """Take over what is known for a version that this process made, and has read back."""
         with self._lock:
             earlier = self._newest.get(ref.path)
             if earlier is not None and earlier.version < int(dataset.version):
-                guard = VersionGuard(self, ref, int(dataset.version), version_path, earlier)
+                guard = VersionGuard(self, ref, int(dataset.version), earlier)
                 self._guards[dataset] = self._newest[ref.path] = guard
 
-    def check_version_file(self, ref: TableRef, version_path: str) -> None:
+    def check_version_file(self, ref: TableRef, version: int) -> None:
         """Compare the file of a version; ``StorageCorrupt`` when it is damaged."""
         if self.is_local:
-            name = version_path.removeprefix(f"{ref.path}/")
-            self.refuse_damaged([FileInTable(ref.path, NewFile(name))])
+            self.refuse_damaged([FileInTable(ref.path, NewFile(version_file(version)))])
 
     def check_version_form(self, version_path: str) -> None:
         """Check the format of a new version, and the version number in it.
@@ -129,9 +125,11 @@ class FirstReads:
             if os.path.exists(path):
                 raise damaged_file(version_path) from None
 
-    def is_damaged(self, folder: str, name: str) -> bool:
-        """Whether a file of a copy of a table is not what was written; never on S3."""
-        return self.is_local and bool(self.damaged([FileInTable(folder, NewFile(name))]))
+    def is_damaged_version(self, path: str) -> bool:
+        """Whether a version file is not what was written; never on S3."""
+        folder, _, name = path.rpartition("/_versions/")
+        file = FileInTable(folder, NewFile(f"_versions/{name}"))
+        return self.is_local and bool(self.damaged([file]))
 
     def refuse_damaged(self, files: Iterable[FileInTable]) -> None:
         """Raise ``StorageCorrupt`` for the first of some files that is damaged."""
@@ -193,7 +191,7 @@ class FirstReads:
                 if size > LARGEST and file.name.startswith("_indices/"):
                     check_column_tail(path)
                 elif recorded is not None:
-                    return sum_of(path) == recorded or self._is_recorded(named.path)
+                    return sum_and_tail(path)[0] == recorded or self._is_recorded(named.path)
                 elif file.name.startswith("_versions/"):
                     check_version_file(path)
                 else:
@@ -216,7 +214,6 @@ class FirstReads:
 
 
 def damaged_file(path: str) -> StorageCorrupt:
-    """The error that names a file whose bytes are wrong."""
     return StorageCorrupt(
         f"'{path}' is damaged: it is not what was written",
         hint="verify_graph() names all such files; restore them from a backup",
@@ -240,13 +237,12 @@ class VersionGuard:
         reads: FirstReads,
         ref: TableRef,
         version: int,
-        version_path: str,
         earlier: VersionGuard | None = None,
     ) -> None:
         self._reads = reads
         self._ref = ref
         self.version = version
-        self._version_path = version_path
+        self._version_path = ref.version_path(version)
         self._lock = threading.RLock()
         self._rows_checked = not reads.is_local
         self._unchecked: Indexes | None = None if reads.is_local else {}

@@ -18,7 +18,6 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.durable import sync_tree
 from omnigraph.storage.lance_format.files import (
-    Damage,
     Damaged,
     NewFile,
     check_blob_files,
@@ -27,13 +26,12 @@ from omnigraph.storage.lance_format.files import (
     check_version_file,
 )
 from omnigraph.storage.lance_format.manifests import VersionFile
-from omnigraph.storage.lance_format.names import branch_file, manifest_name
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.graph_paths import refuse_unsafe
-from omnigraph.storage.tables.blobs import is_stored_blob
+from omnigraph.storage.objects.paths import branch_file, refuse_unsafe, version_file
 from omnigraph.storage.tables.datasets import HINT, Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.wide_columns import is_stored_blob
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -61,7 +59,7 @@ def checked_sums(top: str, files: Iterable[NewFile]) -> dict[str, FileSum]:
         with storage_call("read", top):
             return {file.name: check_new_file(top, file) for file in expand(top, files)}
     except Damaged as damaged:
-        raise damaged.damage.error() from None
+        raise damaged.error() from None
 
 
 def check_staged_files(
@@ -84,7 +82,7 @@ def check_staged_files(
             if datasets.synced:
                 sync_tree((f"{top}/{file.name}" for file in expanded), top)
     except Damaged as damaged:
-        raise damaged.damage.error() from None
+        raise damaged.error() from None
     datasets.checksums.note(ref.path, sums, sums)
 
 
@@ -95,7 +93,7 @@ def _checked(top: str, file: NewFile, checked: Sums) -> FileSum:
     path = f"{top}/{file.name}"
     size = os.path.getsize(path) if os.path.exists(path) else 0
     if size != before.size:
-        raise Damaged(Damage(path, f"{size} of {before.size} bytes"))
+        raise Damaged(path, f"{size} of {before.size} bytes")
     return before
 
 
@@ -116,7 +114,7 @@ def check_version(
     version of a fork has none.
     """
     top = datasets.root.path(ref.path)
-    name = f"_versions/{manifest_name(version)}"
+    name = version_file(version)
     with storage_call("read", ref.path):
         content, digest = check_version_file(f"{top}/{name}")
         sums = {name: digest}
@@ -171,7 +169,7 @@ def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
     The bytes are kept for inspection. Lance's hint of the newest version is corrected first: it
     may name a version that is not the newest, but not a missing one.
     """
-    path = datasets.version_path(ref, version)
+    path = ref.version_path(version)
     with suppress(OmniGraphError):
         folder = path.rpartition("/")[0]
         datasets.objects.write_bytes(f"{folder}/{HINT}", b'{"version":%d}' % (version - 1))
@@ -181,7 +179,6 @@ def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
 
 
 def versions_aside(datasets: Datasets, ref: TableRef) -> frozenset[int]:
-    """The versions of a copy of a table that were set aside."""
     prefix = _aside_prefix(ref)
     names = [n for n in datasets.objects.list(ASIDE_FOLDER) if n.startswith(prefix)]
     numbers = [name.removeprefix(prefix).partition("~")[0] for name in names]
@@ -199,10 +196,10 @@ def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: in
     """
     while datasets.root.is_local and head > floor:
         try:
-            check_version_file(datasets.root.path(datasets.version_path(ref, head)))
+            check_version_file(datasets.root.path(ref.version_path(head)))
             return head
         except Damaged as damaged:
-            if damaged.damage.unreadable_version:
+            if damaged.unreadable_version:
                 set_aside(datasets, ref, head)
             elif datasets.info(ref, head) is not None:
                 return head

@@ -19,7 +19,6 @@ from contextlib import suppress
 
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.checksums import FOLDER, FileSum, recorded_at, sums_of_record
-from omnigraph.storage.objects.links import no_follow
 from omnigraph.storage.objects.store import ObjectStore
 
 _SMALL = 256 << 10
@@ -88,8 +87,8 @@ class RecordedSums:
         if name in self._parsed:
             return
         try:
-            path = f"{self._folder}/{name}"
-            with open(path, "rb", buffering=0, opener=no_follow) as file:
+            descriptor = os.open(f"{self._folder}/{name}", os.O_RDONLY | os.O_NOFOLLOW)
+            with open(descriptor, "rb", buffering=0) as file:
                 raw = file.read()
         except OSError:
             return

@@ -8,16 +8,15 @@ program: its gaps are not judged.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from omnigraph.errors import Conflict, StorageCorrupt, StorageMissing
-from omnigraph.storage.lance_format.names import branch_file
-from omnigraph.storage.lance_format.references import BranchReference, parse_reference
-from omnigraph.storage.objects.graph_paths import is_copy
+from omnigraph.storage.checksums import digest_of_record
+from omnigraph.storage.lance_format.addresses import BranchReference, parse_reference
+from omnigraph.storage.objects.paths import branch_file, is_copy
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.types import TableRef
 
@@ -115,7 +114,9 @@ class RemovedVersions:
             path: {"life": copy.life, "versions": [list(span) for span in copy.versions]}
             for path, copy in sorted(self.copies.items())
         }
-        return json.dumps({"version": _VERSION, "sum": _digest(removed), "removed": removed})
+        return json.dumps(
+            {"version": _VERSION, "sum": digest_of_record(removed), "removed": removed}
+        )
 
     @classmethod
     def from_text(cls, text: str) -> RemovedVersions:
@@ -123,25 +124,24 @@ class RemovedVersions:
         try:
             stored = json.loads(text)
             removed = stored["removed"]
-            if stored["version"] != _VERSION or stored["sum"] != _digest(removed):
+            if stored["version"] != _VERSION or stored["sum"] != digest_of_record(removed):
                 raise ValueError("the record is damaged")
             if not all(map(is_copy, removed)):
                 raise ValueError("the record names a path that is not a table")
-            return cls({path: _copy(stored_copy) for path, stored_copy in removed.items()})
+            return cls(
+                {
+                    path: CopyRemovals(
+                        None if copy["life"] is None else str(copy["life"]),
+                        checked_ranges(copy["versions"]),
+                    )
+                    for path, copy in removed.items()
+                }
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StorageCorrupt(
                 f"the record of removed versions in '{PATH}' is damaged",
                 hint="the next cleanup recreates it",
             ) from None
-
-
-def _copy(stored: Any) -> CopyRemovals:
-    life = stored["life"]
-    return CopyRemovals(None if life is None else str(life), checked_ranges(stored["versions"]))
-
-
-def _digest(removed: object) -> str:
-    return hashlib.sha256(json.dumps(removed, sort_keys=True).encode()).hexdigest()
 
 
 def read_removed(objects: ObjectStore) -> RemovedVersions | None:
@@ -153,7 +153,6 @@ def read_removed(objects: ObjectStore) -> RemovedVersions | None:
 
 
 def start_record(objects: ObjectStore) -> None:
-    """Write the record of a new graph."""
     objects.write(PATH, RemovedVersions().to_text())
 
 
@@ -183,11 +182,7 @@ def record_removed(
 ) -> None:
     """Extend the record, if the graph has one that can be read."""
     more, less = frozenset(added), frozenset(restored)
-
-    def change(removed: RemovedVersions) -> RemovedVersions:
-        return removed.changed(ref, life, more, less)
-
-    _update(objects, change)
+    _update(objects, lambda removed: removed.changed(ref, life, more, less))
 
 
 def prune_record(objects: ObjectStore) -> None:
@@ -197,10 +192,10 @@ def prune_record(objects: ObjectStore) -> None:
         location, _, branch = path.partition("/tree/")
         return copy.life is None or life_id(objects, TableRef(location, branch)) == copy.life
 
-    def change(removed: RemovedVersions) -> RemovedVersions:
+    def existing(removed: RemovedVersions) -> RemovedVersions:
         return RemovedVersions({p: c for p, c in removed.copies.items() if exists(p, c)})
 
-    _update(objects, change)
+    _update(objects, existing)
 
 
 def _update(objects: ObjectStore, change: Callable[[RemovedVersions], RemovedVersions]) -> None:

@@ -16,7 +16,7 @@ from omnigraph.lang.values.arrow import to_timestamp, type_name
 from omnigraph.lang.values.columns import flaw
 from omnigraph.lang.values.spelling import BASE64, key_id
 from omnigraph.storage.tables.store import KEY
-from omnigraph.storage.tables.widths import null_column
+from omnigraph.storage.tables.wide_columns import null_column
 from omnigraph.write.blobs import blob_bytes
 from omnigraph.write.delta import refuse_wide
 from omnigraph.write.ids import new_ids, spelled_keys

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ import pyarrow as pa
 from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError, OmniGraphError
 from omnigraph.storage.executor import Executor
-from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
     Deletions,
@@ -27,6 +26,8 @@ from omnigraph.storage.tables.fragments import (
     TableLocator,
     delete_keys,
     discard_fragments,
+    fragment_groups,
+    in_groups,
     read_staged_fragments,
     write_staged_fragments,
 )
@@ -35,16 +36,8 @@ from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable
 from omnigraph.storage.tables.upserts import NEW
+from omnigraph.storage.tables.wide_columns import is_blob
 from omnigraph.write.delta import Effect, Kind
-
-
-class _HasRows(Protocol):
-    @property
-    def rows(self) -> int: ...
-
-
-P = TypeVar("P", bound=_HasRows)
-
 
 Replaced: TypeAlias = tuple[np.ndarray, np.ndarray, Deletions]
 """Positions of replacing rows, the row ids they replace, and the deletions of those."""
@@ -81,7 +74,7 @@ class FragmentLedger:
         with suppress(OmniGraphError):
             for target, fragment in self._written:
                 if fragment.fragment not in self._staged:
-                    discard_fragments(datasets, target, [fragment])
+                    discard_fragments(datasets, target.path, [fragment])
 
 
 class FragmentRows:
@@ -282,7 +275,7 @@ class FragmentRows:
             return self._replacer.replaced(locator, table, self)
         tasks = [
             _ReplaceTask(locator, numbers, self._target, fragments)
-            for numbers in fragment_groups(table, _ROWS_IN_SPLIT)
+            for numbers in fragment_groups(table.fragments(), _ROWS_IN_SPLIT)
         ]
         return self._executor.run(replace, tasks, "finding replaced rows")
 
@@ -294,26 +287,6 @@ def _bounds(fragments: Sequence[StagedFragment]) -> list[tuple[int, int]]:
     """The number ranges of the rows of each fragment."""
     ends = np.cumsum([fragment.rows for fragment in fragments]).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-def fragment_groups(table: Table, rows: int) -> Iterator[tuple[int, ...]]:
-    """The fragment numbers of a table in groups of about ``rows`` rows."""
-    for group in in_groups(table.fragments(), rows):
-        yield tuple(fragment.number for fragment in group)
-
-
-def in_groups(fragments: Iterable[P], rows: int) -> Iterator[list[P]]:
-    """Fragments in their order, in groups of about ``rows`` rows."""
-    group: list[P] = []
-    count = 0
-    for fragment in fragments:
-        group.append(fragment)
-        count += fragment.rows
-        if count >= rows:
-            yield group
-            group, count = [], 0
-    if group:
-        yield group
 
 
 def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

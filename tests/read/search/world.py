@@ -8,7 +8,7 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import TableStore

@@ -41,13 +41,8 @@ class RateLimit:
 
     def split(self, by: int) -> RateLimit:
         """The limit of each of several processes."""
-        return RateLimit(
-            _fraction(self.requests_per_minute, by), _fraction(self.tokens_per_minute, by)
-        )
-
-
-def _fraction(value: float | None, by: int) -> float | None:
-    return None if value is None else value / max(1, by)
+        both = (self.requests_per_minute, self.tokens_per_minute)
+        return RateLimit(*(None if value is None else value / max(1, by) for value in both))
 
 
 def estimate_tokens(characters: int) -> int:

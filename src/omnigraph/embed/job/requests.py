@@ -11,12 +11,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from types import TracebackType
+from pathlib import Path
 
 import numpy as np
 
-from omnigraph.embed.job.rate_limit import RateLimiter, estimate_tokens
+from omnigraph.embed.job.rate_limit import RateLimit, RateLimiter, estimate_tokens, no_check
 from omnigraph.embed.job.spool import VectorSpool
+from omnigraph.embed.job.targets import EmbedTarget
+from omnigraph.embed.providers.choice import make_embedder
+from omnigraph.embed.providers.config import EmbeddingConfig
 from omnigraph.embed.providers.embedder import Embedder, Role
 from omnigraph.errors import EmbeddingError, InputError, OmniGraphError
 
@@ -72,6 +75,38 @@ class ProviderUsage:
     tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings of a job. They contain the key of the provider, which is never shown."""
+
+    config: EmbeddingConfig
+    folder: str
+    again: bool = False
+    rate: RateLimit = RateLimit()
+    """The limit of one process."""
+    batching: Batching = Batching()
+    threads: int = 4
+    max_refusals: int = 0
+
+
+class EmbedWorker:
+    """The resources of a process, shared by its splits."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        embedder: Embedder | None = None,
+        check: Callable[[], None] = no_check,
+        on_usage: Callable[[ProviderUsage], None] = lambda _: None,
+    ) -> None:
+        self.setup = setup
+        self.embedder = embedder or make_embedder(setup.config)
+        self.spool = VectorSpool(Path(setup.folder))
+        self.limiter = RateLimiter(setup.rate, check)
+        self.check = check
+        self.on_usage = on_usage
+
+
 class _Stopped(Exception):
     """Another request failed for good; this one is of no use."""
 
@@ -81,45 +116,27 @@ class _RequestThrottle:
 
     def __init__(self, requests: EmbeddingRequests, tokens: int) -> None:
         self._requests = requests
+        self._limiter = requests.worker.limiter
         self._tokens = tokens
 
     def acquire(self) -> None:
-        self._requests.limiter.acquire(self._tokens, self._requests.stop)
+        self._limiter.acquire(self._tokens, self._requests.stop)
         self._requests.count_request()
 
     def pause(self, seconds: float, *, everyone: bool) -> None:
-        self._requests.limiter.pause(seconds, self._requests.stop, everyone=everyone)
+        self._limiter.pause(seconds, self._requests.stop, everyone=everyone)
 
 
 class EmbeddingRequests:
     """Requests the vectors of one property. Use it as a context manager."""
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        dimension: int,
-        label: tuple[str, str],
-        spool: VectorSpool,
-        limiter: RateLimiter,
-        batching: Batching,
-        *,
-        threads: int,
-        max_refusals: int,
-        check: Callable[[], None],
-        on_usage: Callable[[ProviderUsage], None],
-    ) -> None:
-        self._embedder = embedder
-        self._dimension = dimension
-        self._label = label
-        self._spool = spool
-        self.limiter = limiter
-        self._texts = min(batching.texts, embedder.max_texts)
-        self._characters = batching.characters
-        self._max_refusals = max_refusals
-        self._check = check
-        self._on_usage = on_usage
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="embedding")
-        self._max_running = 2 * threads
+    def __init__(self, worker: EmbedWorker, target: EmbedTarget) -> None:
+        setup = worker.setup
+        self.worker = worker
+        self._target = target
+        self._max_texts = min(setup.batching.texts, worker.embedder.max_texts)
+        self._pool = ThreadPoolExecutor(setup.threads, thread_name_prefix="embedding")
+        self._max_running = 2 * setup.threads
         self._running: set[Future[None]] = set()
         self._next: list[PendingText] = []
         self._next_characters = 0
@@ -133,11 +150,12 @@ class EmbeddingRequests:
     def submit(self, text: PendingText) -> None:
         """Add a text to the next request; waits while enough requests are running."""
         characters = len(text.text)
-        if self._next and self._next_characters + characters > self._characters:
+        most = self.worker.setup.batching.characters
+        if self._next and self._next_characters + characters > most:
             self._send()
         self._next.append(text)
         self._next_characters += characters
-        if len(self._next) >= self._texts:
+        if len(self._next) >= self._max_texts:
             self._send()
 
     def finish(self) -> None:
@@ -162,21 +180,16 @@ class EmbeddingRequests:
             )
             for future in done:
                 future.result()
-            self._check()
+            self.worker.check()
             if done:
-                self._on_usage(self.usage)
+                self.worker.on_usage(self.usage)
             if len(self._running) <= most:
                 return
 
     def __enter__(self) -> EmbeddingRequests:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Running requests are paid for, so they are waited for; the others never start.
         self._failed = kind is not None
         self._pool.shutdown(wait=True, cancel_futures=self._failed)
@@ -187,9 +200,9 @@ class EmbeddingRequests:
         self.stop()
         estimate = estimate_tokens(sum(len(text.text) for text in texts))
         try:
-            batch = self._embedder.embed(
+            batch = self.worker.embedder.embed(
                 [text.text for text in texts],
-                self._dimension,
+                self._target.dimension,
                 role=Role.DOCUMENT,
                 throttle=_RequestThrottle(self, estimate),
             )
@@ -204,9 +217,9 @@ class EmbeddingRequests:
             self._request(texts[middle:])
             return
         if batch.tokens is not None:
-            self.limiter.correct(batch.tokens - estimate)
+            self.worker.limiter.correct(batch.tokens - estimate)
         good = np.setdiff1d(np.arange(len(texts)), np.array(batch.without_direction, np.int64))
-        self._spool.add([texts[position].key for position in good], batch.vectors[good])
+        self.worker.spool.add([texts[position].key for position in good], batch.vectors[good])
         with self._lock:
             self.usage.texts += len(good)
             if batch.tokens is not None:
@@ -224,17 +237,17 @@ class EmbeddingRequests:
             self.usage.requests += 1
 
     def _refuse(self, text: PendingText, reason: str) -> None:
-        refusal = Refusal(self._label[0], text.id, self._label[1], reason)
+        refusal = Refusal(self._target.type_name, text.id, self._target.name, reason)
         with self._lock:
             self.refusals.append(refusal)
             count = len(self.refusals)
-        if count > self._max_refusals:
+        allowed = self.worker.setup.max_refusals
+        if count > allowed:
             self._failed = True
-            raise too_many_refusals(self.refusals, self._max_refusals)
+            raise too_many_refusals(self.refusals, allowed)
 
 
 def too_many_refusals(refusals: Sequence[Refusal], allowed: int) -> OmniGraphError:
-    """The error for more refused texts than allowed."""
     more = f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
     return EmbeddingError(
         f"{refusals[0]}{more}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from omnigraph.commit.names import normal_branch
@@ -21,15 +21,18 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.embed.job.rate_limit import no_check
-from omnigraph.embed.job.requests import ProviderUsage, Refusal, too_many_refusals
+from omnigraph.embed.job.requests import (
+    EmbedWorker,
+    ProviderUsage,
+    Refusal,
+    Setup,
+    too_many_refusals,
+)
 from omnigraph.embed.job.splits import (
     EmbedResult,
     EmbedSplit,
-    EmbedWorker,
-    Setup,
     StagingSplit,
     embed_split,
-    group_fragments,
     stage_split,
 )
 from omnigraph.embed.job.targets import EmbedTarget, by_table
@@ -40,7 +43,7 @@ from omnigraph.storage.tables.columns import (
     count_unfilled,
     stage_columns,
 )
-from omnigraph.storage.tables.fragments import fragment_sizes, locate_table
+from omnigraph.storage.tables.fragments import fragment_groups, locate_table
 from omnigraph.storage.tables.types import StagedTable
 
 _ROWS_IN_SPLIT = 50_000
@@ -132,20 +135,6 @@ class FillDestination:
     """The schema of the targets."""
 
 
-@dataclass(slots=True)
-class _FillCounts:
-    rows: int = 0
-    ready: int = 0
-    embedded: int = 0
-    reused: int = 0
-    skipped: int = 0
-    filled: int = 0
-    requests: int = 0
-    tokens: int | None = None
-    failures: list[Refusal] = field(default_factory=list)
-    commits: list[str] = field(default_factory=list)
-
-
 class Fill:
     """One run of the job."""
 
@@ -170,7 +159,8 @@ class Fill:
         self._check = check
         self._before_commit = before_commit
         self._on_progress = on_progress
-        self._counts = _FillCounts()
+        self._totals = EmbeddingReport(dest.branch)
+        self._ready = 0
         self._since_commit = 0
         self._staged = 0
         self._splits = 0
@@ -185,21 +175,8 @@ class Fill:
             waiting = self._plan(base)
             complete = self._work(waiting)
             self._commit()
-        counts = self._counts
-        return EmbeddingReport(
-            self._dest.branch,
-            counts.rows,
-            counts.embedded,
-            counts.reused,
-            counts.skipped,
-            max(0, counts.ready - counts.filled),
-            counts.filled,
-            counts.requests,
-            counts.tokens,
-            tuple(counts.failures),
-            tuple(counts.commits),
-            complete,
-        )
+        changed = max(0, self._ready - self._totals.filled)
+        return replace(self._totals, changed=changed, complete=complete)
 
     def _plan(self, base: Snapshot) -> deque[EmbedSplit]:
         waiting: deque[EmbedSplit] = deque()
@@ -209,10 +186,10 @@ class Fill:
                 continue
             table = self._store.table(pin)
             locator = locate_table(self._store.datasets, table)
-            fragments = fragment_sizes(table)
-            self._planned[key] = {number for number, _ in fragments}
+            fragments = table.fragments()
+            self._planned[key] = {fragment.number for fragment in fragments}
             self._versions[key] = table.version
-            for group in group_fragments(fragments, _ROWS_IN_SPLIT):
+            for group in fragment_groups(fragments, _ROWS_IN_SPLIT):
                 waiting += [EmbedSplit(self._setup, locator, target, group) for target in targets]
         self._splits = len(waiting)
         return waiting
@@ -233,8 +210,8 @@ class Fill:
                     self._done += 1
                 else:
                     waiting.appendleft(replace(split, start=result.next, most=None))
-            if len(self._counts.failures) > self._setup.max_refusals:
-                raise too_many_refusals(self._counts.failures, self._setup.max_refusals)
+            if len(self._totals.failures) > self._setup.max_refusals:
+                raise too_many_refusals(self._totals.failures, self._setup.max_refusals)
             self._report("embedding")
             limit = self._dest.commit_rows
             if limit is not None and self._since_commit >= limit:
@@ -247,7 +224,7 @@ class Fill:
         if self._dest.commit_rows is not None:
             rooms.append(self._dest.commit_rows - self._since_commit)
         if self._dest.max_rows is not None:
-            rooms.append(self._dest.max_rows - (self._counts.rows - self._counts.skipped))
+            rooms.append(self._dest.max_rows - (self._totals.rows - self._totals.skipped))
         return min(rooms, default=None)
 
     def _wave(self, waiting: deque[EmbedSplit], room: int | None) -> list[EmbedSplit]:
@@ -263,27 +240,30 @@ class Fill:
         ]
 
     def _count(self, split: EmbedSplit, result: EmbedResult) -> None:
-        counts = self._counts
-        counts.rows += result.ready + result.skipped + result.refused
-        counts.ready += result.ready
-        counts.embedded += result.embedded
-        counts.reused += max(0, result.ready - result.embedded)
-        counts.skipped += result.skipped
-        counts.requests += result.requests
-        if result.tokens is not None:
-            counts.tokens = (counts.tokens or 0) + result.tokens
-        counts.failures += result.refusals
+        totals = self._totals
+        tokens = totals.tokens if result.tokens is None else (totals.tokens or 0) + result.tokens
+        self._totals = replace(
+            totals,
+            rows=totals.rows + result.ready + result.skipped + result.refused,
+            embedded=totals.embedded + result.embedded,
+            reused=totals.reused + max(0, result.ready - result.embedded),
+            skipped=totals.skipped + result.skipped,
+            requests=totals.requests + result.requests,
+            tokens=tokens,
+            failures=totals.failures + result.refusals,
+        )
+        self._ready += result.ready
         self._since_commit += result.ready
         if result.ready:
             self._touched.setdefault(split.target.table_key, set()).update(split.fragments)
 
     def _report(self, step: str, texts: int = 0, splits: int = 0) -> None:
         if self._on_progress is not None:
-            counts = self._counts
+            totals = self._totals
             detail = {
-                "rows": counts.rows,
-                "embedded": counts.embedded + texts,
-                "filled": counts.filled,
+                "rows": totals.rows,
+                "embedded": totals.embedded + texts,
+                "filled": totals.filled,
             }
             done, total = self._done + splits, self._splits
             self._on_progress(Progress(step, done, total, "splits", detail))
@@ -317,8 +297,11 @@ class Fill:
         )
         receipt = commit_write(self._store, request)
         if receipt.commit_id is not None:
-            self._counts.filled += self._staged
-            self._counts.commits.append(receipt.commit_id)
+            self._totals = replace(
+                self._totals,
+                filled=self._totals.filled + self._staged,
+                commits=(*self._totals.commits, receipt.commit_id),
+            )
         self._report("writing")
 
     def _prepare(self, view: WriteView, touched: Mapping[str, set[int]]) -> PreparedWrite:
@@ -328,15 +311,15 @@ class Fill:
             table = view.table(key)
             # Rows written by others meanwhile are in fragments that were not planned.
             fragments = [
-                (number, rows)
-                for number, rows in fragment_sizes(table)
-                if number in touched[key] or number not in self._planned[key]
+                fragment
+                for fragment in table.fragments()
+                if fragment.number in touched[key] or fragment.number not in self._planned[key]
             ]
             until = self._versions[key] if self._setup.again else None
             locator = view.locate_table(table)
             splits = [
                 StagingSplit(self._setup, locator, self._tables[key], group, until)
-                for group in group_fragments(fragments, _ROWS_IN_SPLIT)
+                for group in fragment_groups(fragments, _ROWS_IN_SPLIT)
             ]
             updates = [update for result in self._executor.stage(splits) for update in result]
             self._staged += sum(update.values for update in updates)
@@ -353,10 +336,11 @@ def embedding_status(
     statuses = []
     for target in targets:
         pin = snapshot.pin(target.table_key)
-        table = None if pin is None or not pin.row_count else store.table(pin)
-        rows = 0 if table is None else table.count()
-        empty = 0 if table is None else count_unfilled(table, target.name)
-        blank = 0 if table is None else count_blank(table, target.name, target.source)
+        rows = empty = blank = 0
+        if pin is not None and pin.row_count:
+            table = store.table(pin)
+            rows, empty = table.count(), count_unfilled(table, target.name)
+            blank = count_blank(table, target.name, target.source)
         statuses.append(
             EmbeddingStatus(
                 target.type_name,

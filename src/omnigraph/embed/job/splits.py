@@ -8,7 +8,7 @@ text changed meanwhile is not, and its row stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,22 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed.job.rate_limit import RateLimit, RateLimiter, no_check
 from omnigraph.embed.job.requests import (
-    Batching,
     EmbeddingRequests,
+    EmbedWorker,
     PendingText,
-    ProviderUsage,
     Refusal,
+    Setup,
 )
-from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, VectorSpool, is_visible, vector_key
+from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, is_visible, vector_key
 from omnigraph.embed.job.targets import EmbedTarget
-from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.config import EmbeddingConfig
-from omnigraph.embed.providers.embedder import Embedder
 from omnigraph.errors import InputError
 from omnigraph.storage.tables.columns import (
-    ADDRESS,
+    ROW_UPDATED,
     ColumnUpdate,
     Unfilled,
     unfilled_rows,
@@ -39,25 +36,11 @@ from omnigraph.storage.tables.columns import (
 )
 from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.store import KEY
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import ROW_ADDRESS, Table
 
 _READ_ROWS = 4096
 _READ_BYTES = 4 << 20
 """The vectors of one batch: Lance reads many batches ahead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """The settings of a job. They contain the key of the provider, which is never shown."""
-
-    config: EmbeddingConfig
-    folder: str
-    again: bool = False
-    rate: RateLimit = RateLimit()
-    """The limit of one process."""
-    batching: Batching = Batching()
-    threads: int = 4
-    max_refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +59,6 @@ class EmbedSplit:
 
 @dataclass(frozen=True, slots=True)
 class EmbedResult:
-    """The result of a split."""
-
     ready: int
     """Rows whose vectors are in the spool."""
     embedded: int
@@ -103,24 +84,6 @@ class StagingSplit:
     fragments: tuple[int, ...]
     until: int | None
     """Vectors are replaced only in rows that no later version changed."""
-
-
-class EmbedWorker:
-    """The resources of a process, shared by its splits."""
-
-    def __init__(
-        self,
-        setup: Setup,
-        embedder: Embedder | None = None,
-        check: Callable[[], None] = no_check,
-        on_usage: Callable[[ProviderUsage], None] = lambda _: None,
-    ) -> None:
-        self.setup = setup
-        self.embedder = embedder or make_embedder(setup.config)
-        self.spool = VectorSpool(Path(setup.folder))
-        self.pace = RateLimiter(setup.rate, check)
-        self.check = check
-        self.on_usage = on_usage
 
 
 _worker: EmbedWorker | None = None
@@ -160,18 +123,7 @@ def embed_split(split: EmbedSplit, worker: EmbedWorker) -> EmbedResult:
     submitted: set[bytes] = set()
     missing: list[bytes] = []
     resume_at: int | None = None
-    with EmbeddingRequests(
-        worker.embedder,
-        target.dimension,
-        (target.type_name, target.name),
-        worker.spool,
-        worker.pace,
-        setup.batching,
-        threads=setup.threads,
-        max_refusals=setup.max_refusals,
-        check=worker.check,
-        on_usage=worker.on_usage,
-    ) as requests:
+    with EmbeddingRequests(worker, target) as requests:
         for rows, passed in _rows(split):
             worker.check()
             texts = rows[target.source]
@@ -277,7 +229,7 @@ def _fill_fragment(
     sources = sorted({target.source for target in split.targets})
     # With several vectors a row may need one and have another, which is written again too.
     kept = names if len(names) > 1 else []
-    updated = ["_row_last_updated_at_version"] if split.until is not None else []
+    updated = [ROW_UPDATED] if split.until is not None else []
     wanted = Unfilled(tuple(names), split.until)
     tables: list[pa.Table] = []
     values = 0
@@ -288,7 +240,7 @@ def _fill_fragment(
         [fragment],
         _read_rows(*split.targets),
     ):
-        columns, is_new = {ADDRESS: batch[ADDRESS]}, np.zeros(batch.num_rows, bool)
+        columns, is_new = {ROW_ADDRESS: batch[ROW_ADDRESS]}, np.zeros(batch.num_rows, bool)
         for target in split.targets:
             column, gets = _column(split, worker, target, batch)
             columns[target.name] = column
@@ -303,54 +255,22 @@ def _column(
     split: StagingSplit, worker: EmbedWorker, target: EmbedTarget, batch: pa.RecordBatch
 ) -> tuple[pa.Array, np.ndarray]:
     """The vector of every row, and which of them are new."""
-    texts = batch[target.source]
-    keys = _keys(split.setup.config, target, texts)
-    indexes = np.where(keys.is_valid().to_numpy(zero_copy_only=False), worker.spool.find(keys), -1)
+    keys = _keys(split.setup.config, target, batch[target.source])
+    has_text = keys.is_valid().to_numpy(zero_copy_only=False)
+    indexes = np.where(has_text, worker.spool.find(keys), UNKNOWN)
     gets = indexes != UNKNOWN
-    several = len(split.targets) > 1
-    if several:
-        is_null = batch[target.name].is_null().to_numpy(zero_copy_only=False)
-        writable = is_null
-        if split.until is not None:
-            old = pc.less_equal(batch["_row_last_updated_at_version"], split.until)
-            writable = is_null | old.to_numpy(zero_copy_only=False)
-        gets = gets & writable
-    return _vectors(worker, target, batch, indexes, gets, several), gets
-
-
-def _vectors(
-    worker: EmbedWorker,
-    target: EmbedTarget,
-    batch: pa.RecordBatch,
-    indexes: np.ndarray,
-    gets: np.ndarray,
-    several: bool,
-) -> pa.Array:
     values = np.zeros((batch.num_rows, target.dimension), np.float32)
-    valid = gets.copy()
-    if several:
+    has_old = np.zeros(batch.num_rows, bool)
+    if len(split.targets) > 1:
         old = batch[target.name]
         has_old = old.is_valid().to_numpy(zero_copy_only=False)
         values[has_old] = old.drop_null().flatten().to_numpy().reshape(-1, target.dimension)
-        valid |= has_old
+        writable = ~has_old
+        if split.until is not None:
+            is_old = pc.less_equal(batch[ROW_UPDATED], split.until)
+            writable |= is_old.to_numpy(zero_copy_only=False)
+        gets &= writable
     values[gets] = worker.spool.read(indexes[gets], target.dimension)
     flat = pa.array(values.reshape(-1), pa.float32())
-    return pa.FixedSizeListArray.from_arrays(flat, target.dimension, mask=pa.array(~valid))
-
-
-def group_fragments(fragments: Sequence[tuple[int, int]], rows: int) -> Iterator[tuple[int, ...]]:
-    """Fragments in groups of about ``rows`` rows.
-
-    >>> list(group_fragments([(0, 5), (1, 5), (2, 9), (3, 1)], 10))
-    [(0, 1), (2, 3)]
-    """
-    group: list[int] = []
-    count = 0
-    for number, size in fragments:
-        group.append(number)
-        count += size
-        if count >= rows:
-            yield tuple(group)
-            group, count = [], 0
-    if group:
-        yield tuple(group)
+    mask = pa.array(~(gets | has_old))
+    return pa.FixedSizeListArray.from_arrays(flat, target.dimension, mask=mask), gets

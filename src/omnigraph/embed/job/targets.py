@@ -28,7 +28,6 @@ class EmbedTarget:
 
 
 def all_targets(catalog: Catalog) -> list[EmbedTarget]:
-    """Every ``@embed`` property, by name."""
     return [
         EmbedTarget(
             node_type.name,

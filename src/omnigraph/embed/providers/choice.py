@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from omnigraph.embed.providers.config import GEMINI, KEY_VARIABLES, LOCAL, MOCK, EmbeddingConfig
 from omnigraph.embed.providers.embedder import Embedder, Role
+from omnigraph.embed.providers.local import LocalEmbedder, MockEmbedder
 from omnigraph.errors import EmbeddingError
 from omnigraph.lang.schema.catalog import EdgeType, NodeType
 
@@ -17,12 +18,8 @@ def make_embedder(config: EmbeddingConfig) -> Embedder:
     """The configured provider; for a missing key, the error names its environment variables."""
     full = config.completed()
     if full.provider == MOCK:
-        from omnigraph.embed.providers.mock import MockEmbedder
-
         return MockEmbedder(full.model)
     if full.provider == LOCAL:
-        from omnigraph.embed.providers.local import LocalEmbedder
-
         return LocalEmbedder()
     if not full.api_key:
         variables = KEY_VARIABLES[full.provider]

@@ -1,4 +1,4 @@
-"""Embeddings on this machine, by the small model in the package ``wordllama``.
+"""Embeddings on this machine: by the small model in the package ``wordllama``, or as a mock.
 
 The vector of a text is the mean of the vectors of its tokens. Only the files of the package are
 read: importing it would configure logging for the whole program and access the network.
@@ -24,6 +24,7 @@ from omnigraph.embed.providers.embedder import (
     unit_batch,
 )
 from omnigraph.errors import EmbeddingError, PackageMissing
+from omnigraph.lang.fnv import fnv1a_64
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENS = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -92,3 +93,47 @@ def _load() -> tuple[Any, npt.NDArray[np.float32]]:
             hint="pip install --force-reinstall 'omnigraph[local-embed]'",
         ) from error
     return tokens, weights
+
+
+_MASK = 2**64 - 1
+
+
+class MockEmbedder:
+    """For tests and trials: vectors computed from the characters of a text, without any meaning.
+
+    The numbers are those of the reference implementation, so the two programs can share test data.
+    """
+
+    max_texts = 2048
+
+    def __init__(self, model: str = "") -> None:
+        self.model = model
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        dimension: int,
+        *,
+        role: Role = Role.DOCUMENT,
+        deadline: float | None = None,
+        throttle: Throttle = UNTHROTTLED,
+    ) -> EmbeddingBatch:
+        throttle.acquire()
+        vectors = np.empty((len(texts), dimension), np.float32)
+        for position, text in enumerate(texts):
+            vectors[position] = _vector(text, dimension)
+        return EmbeddingBatch(vectors)
+
+
+def _vector(text: str, dimension: int) -> npt.NDArray[np.float32]:
+    state = fnv1a_64(text)
+    ratios = np.empty(dimension, np.float32)
+    for position in range(dimension):
+        state ^= (state << 13) & _MASK
+        state ^= state >> 7
+        state ^= (state << 17) & _MASK
+        ratios[position] = state / float(_MASK)
+    values = ratios * np.float32(2.0) - np.float32(1.0)
+    norm = np.float32(np.sqrt(np.square(values.astype(np.float64)).sum()))
+    scaled: npt.NDArray[np.float32] = values / norm if norm > np.finfo(np.float32).eps else values
+    return scaled

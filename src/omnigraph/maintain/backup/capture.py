@@ -25,12 +25,17 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import mark, unmark
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
-from omnigraph.storage.lance_format.names import branch_file, version_number
-from omnigraph.storage.lance_format.references import parse_reference
-from omnigraph.storage.objects.graph_paths import is_copied_file, is_location, refused
+from omnigraph.storage.lance_format.addresses import parse_reference
+from omnigraph.storage.objects.paths import (
+    branch_file,
+    is_copied_file,
+    is_location,
+    refused,
+    version_number,
+)
 from omnigraph.storage.removed_versions import PATH as REMOVED
+from omnigraph.storage.tables.files import referenced_files
 from omnigraph.storage.tables.ledger import Ledger
-from omnigraph.storage.tables.referenced_files import referenced_files
 from omnigraph.storage.tables.types import TableRef
 
 _FOLDERS = ("nodes", "edges")

@@ -18,10 +18,10 @@ from omnigraph.maintain.backup.capture import SourceFile
 from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.maintain.report import Report
 from omnigraph.progress import OnProgress, Progress
-from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.checksums import FileSum, sha256_sum, sum_of
 from omnigraph.storage.executor import ThreadExecutor
-from omnigraph.storage.objects.copying import FileDigest, copy_file, digest, digest_of, write_file
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.copying import copy_file, sum_of_file, write_file
+from omnigraph.storage.objects.paths import Root
 from omnigraph.storage.objects.store import ObjectStore
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class CopiedFile:
     path: str
     stored: str
     size: int
-    digest: FileDigest
+    digest: FileSum
     is_new: bool
 
 
@@ -110,17 +110,17 @@ class Copier:
             self._check(file, result)
         return CopiedFile(file.path, stored, file.size, result, is_new)
 
-    def _reuse(self, file: SourceFile, stored: str) -> FileDigest | None:
-        """The digest of a file that an earlier, maybe interrupted, copy left at the target."""
+    def _reuse(self, file: SourceFile, stored: str) -> FileSum | None:
+        """The sum of a file that an earlier, maybe interrupted, copy left at the target."""
         if self._existing.get(stored) != file.size:
             return None
         if not self._trust_existing:
-            result = digest_of(self._target, stored)
+            result = sum_of_file(self._target, stored)
             return result if file.sha256 in (None, result.sha256) else None
         if file.sha256 is not None:
-            return FileDigest(file.size, file.sha256)
+            return sha256_sum(file.size, file.sha256)
         # The source defines what it should contain.
-        result = digest_of(self._source, file.stored)
+        result = sum_of_file(self._source, file.stored)
         self._check(file, result)
         return result
 
@@ -128,9 +128,9 @@ class Copier:
         data = self._source.read_bytes(file.stored) if file.data is None else file.data
         if not self._trust_existing:
             # A backup takes such a file as it is: its point records the digest.
-            self._check(file, digest(data))
+            self._check(file, sum_of(data))
         data = self._rewrite(file.path, data)
-        result = digest(data)
+        result = sum_of(data)
         stored = self._stored_path(file.path, result.sha256)
         is_new = not self._trust_existing or self._existing.get(stored) != result.size
         if is_new:
@@ -138,7 +138,7 @@ class Copier:
             self._existing[stored] = result.size
         return CopiedFile(file.path, stored, file.size, result, is_new)
 
-    def _check(self, file: SourceFile, result: FileDigest) -> None:
+    def _check(self, file: SourceFile, result: FileSum) -> None:
         recorded = self._checksums.get(file.path, ()) if is_immutable_file(file.path) else ()
         is_right = file.sha256 in (None, result.sha256) and not result.contradicts(recorded)
         if result.size != file.size or not is_right:

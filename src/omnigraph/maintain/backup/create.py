@@ -39,7 +39,7 @@ from omnigraph.storage.checksums import read_records
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.objects.copying import sync_directories
-from omnigraph.storage.objects.roots import Root, refuse_a_file
+from omnigraph.storage.objects.paths import Root, refuse_a_file
 from omnigraph.storage.objects.store import ObjectStore
 
 

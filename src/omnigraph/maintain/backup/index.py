@@ -25,7 +25,7 @@ from typing import Any
 
 from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageError, StorageMissing
-from omnigraph.storage.objects.graph_paths import is_branch, is_copied_file, is_table_file, refused
+from omnigraph.storage.objects.paths import is_branch, is_copied_file, is_table_file, refused
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.types import split_file
 

@@ -50,9 +50,9 @@ from omnigraph.storage.durable import Durability, sync_directory
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.leases.local import LEASE_FOLDER
-from omnigraph.storage.objects.copying import FileDigest, sync_directories
+from omnigraph.storage.objects.copying import sync_directories
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.roots import Root, refuse_a_file
+from omnigraph.storage.objects.paths import Root, refuse_a_file
 from omnigraph.storage.objects.store import ObjectStore
 
 _MARK = f"{LEASE_FOLDER}/copy.unfinished"
@@ -234,11 +234,11 @@ class _GraphBuilder:
         store.datasets.start_over()
 
 
-def _record_checksum(store: GraphStore, path: str, digest: FileDigest) -> None:
+def _record_checksum(store: GraphStore, path: str, digest: FileSum) -> None:
     """The checksums are those of the files as they are here."""
     if path.split("/")[0] in TABLES:
         folder, name = posixpath.split(path)
-        store.datasets.checksums.note(folder, [name], {name: digest.as_sum()})
+        store.datasets.checksums.note(folder, [name], {name: digest})
 
 
 def _refuse_link(root: Root) -> None:

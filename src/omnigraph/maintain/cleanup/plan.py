@@ -33,10 +33,10 @@ from omnigraph.maintain.cleanup.retention import (
     recent_states,
 )
 from omnigraph.storage.executor import Executor
-from omnigraph.storage.lance_format.names import branch_file
-from omnigraph.storage.tables.cleaning import VersionStamp, fork_files, versions_of
+from omnigraph.storage.objects.paths import branch_file
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.types import TableRef, TableVersion
+from omnigraph.storage.tables.versions import VersionStamp, fork_files, versions_of
 
 READING = "looking"
 MARKER_AGE = timedelta(days=7)

@@ -27,10 +27,10 @@ from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.maintain.running_writes import RunningWrite
-from omnigraph.storage.tables.cleaning import VersionStamp, versions_of
+from omnigraph.storage.tables.files import orphaned_files
 from omnigraph.storage.tables.ledger import Ledger
-from omnigraph.storage.tables.orphaned_files import orphaned_files
 from omnigraph.storage.tables.types import TableRef, TableVersion
+from omnigraph.storage.tables.versions import VersionStamp, versions_of
 
 VERSION_AGE = timedelta(hours=1)
 """By default nothing is removed that a reader elsewhere may have seen since."""

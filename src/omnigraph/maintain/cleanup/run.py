@@ -55,10 +55,10 @@ from omnigraph.storage.removed_versions import (
     prune_record,
     read_removed,
 )
-from omnigraph.storage.tables.cleaning import fork_files, freed_by, is_empty, versions_of
 from omnigraph.storage.tables.datasets import HINT
-from omnigraph.storage.tables.orphaned_files import orphaned_files
+from omnigraph.storage.tables.files import orphaned_files
 from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.versions import fork_files, freed_by, is_empty, versions_of
 from omnigraph.topology.persisted import unused_files
 
 REMOVING = "removing"

@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 
 from omnigraph.errors import InputError
 from omnigraph.maintain.report import Report
-from omnigraph.storage.tables.compaction import FragmentState
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
+from omnigraph.storage.tables.table import FragmentInfo
 from omnigraph.storage.tables.types import IndexSpec
 
 SPARSE = 0.1
@@ -67,7 +67,7 @@ class TablePlan:
 
 
 def plan_table(
-    fragments: Sequence[FragmentState],
+    fragments: Sequence[FragmentInfo],
     existing: Mapping[str, Sequence[Segment]],
     wanted: Sequence[IndexSpec],
     oldest: OldestVersion,
@@ -106,11 +106,11 @@ class _Bin:
     """Fragments that become one; too many rows become several, of which the last has room."""
 
     filled: int
-    fragments: list[FragmentState]
+    fragments: list[FragmentInfo]
 
 
 def _groups(
-    fragments: Sequence[FragmentState], barriers: Sequence[Segment]
+    fragments: Sequence[FragmentInfo], barriers: Sequence[Segment]
 ) -> Iterator[tuple[int, ...]]:
     """Fragments that fit into one, and fragments with many deleted rows.
 
@@ -136,7 +136,7 @@ def _groups(
             yield tuple(fragment.number for fragment in group)
 
 
-def _is_sparse(fragment: FragmentState) -> bool:
+def _is_sparse(fragment: FragmentInfo) -> bool:
     return fragment.deleted > SPARSE * (fragment.rows + fragment.deleted)
 
 
@@ -220,7 +220,7 @@ DEFAULT_POLICY = MaintenancePolicy()
 
 def reasons_for(
     plan: TablePlan,
-    fragments: Sequence[FragmentState],
+    fragments: Sequence[FragmentInfo],
     segments: Mapping[str, Sequence[Segment]],
     policy: MaintenancePolicy = DEFAULT_POLICY,
 ) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ def reasons_for(
 
 def _uncovered(
     plan: TablePlan,
-    fragments: Sequence[FragmentState],
+    fragments: Sequence[FragmentInfo],
     segments: Mapping[str, Sequence[Segment]],
     policy: MaintenancePolicy,
 ) -> Iterator[str]:

@@ -27,11 +27,9 @@ from omnigraph.maintain.optimize.vector_indexes import partitions_for
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.compaction import (
     CompactionResult,
-    FragmentState,
     compact,
     compaction_split,
     discard_compaction,
-    fragment_states,
     stage_before_indexes,
     stage_segments,
     stored_cleanup,
@@ -51,7 +49,7 @@ from omnigraph.storage.tables.segments import (
     segments_of,
     train_centroids,
 )
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import FragmentInfo, Table
 from omnigraph.storage.tables.types import IndexSpec, StagedTable
 
 REWRITING = "rewriting"
@@ -67,7 +65,7 @@ class TableSurvey:
     table_key: str
     pin: Pin
     table: Table
-    fragments: tuple[FragmentState, ...]
+    fragments: tuple[FragmentInfo, ...]
     segments: Mapping[str, Sequence[Segment]]
     plan: TablePlan
     pending: tuple[IndexState, ...] = ()
@@ -115,7 +113,7 @@ def survey_table(
         wanted.append(fitted)
         if why is not None:
             rebuilt[spec.name] = why
-    fragments = fragment_states(table)
+    fragments = table.fragments()
     oldest = _OldestVersions(table) if reads_rows else lambda _: _NEVER
     plan = plan_table(fragments, segments, wanted, oldest, stored_cleanup(table), rebuilt)
     return TableSurvey(table_key, pin, table, fragments, segments, plan, tuple(pending))
@@ -225,7 +223,7 @@ class WorkStager:
         # Leftovers only take space; cleanup removes them.
         with suppress(OmniGraphError):
             for key in [k for k in self._rewritten if k[0] in refs and k not in groups]:
-                discard_compaction(datasets, refs[key[0]], [self._rewritten.pop(key)])
+                discard_compaction(datasets, refs[key[0]], self._rewritten.pop(key))
             for table_key, ref in refs.items():
                 discard_segments(datasets, ref.path, self._built.pop(table_key, ()))
 
@@ -293,12 +291,12 @@ class WorkStager:
         work.built = (*work.built, joined)
 
 
-def _groups(survey: TableSurvey) -> list[tuple[FragmentState, ...]]:
+def _groups(survey: TableSurvey) -> list[tuple[FragmentInfo, ...]]:
     by_number = {fragment.number: fragment for fragment in survey.fragments}
     return [tuple(by_number[number] for number in group) for group in survey.plan.groups]
 
 
-def _key(survey: TableSurvey, group: Sequence[FragmentState]) -> _Group:
+def _key(survey: TableSurvey, group: Sequence[FragmentInfo]) -> _Group:
     return survey.table_key, tuple(fragment.signature for fragment in group)
 
 

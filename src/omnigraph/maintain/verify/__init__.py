@@ -40,7 +40,7 @@ from omnigraph.maintain.verify.tables import table_jobs
 from omnigraph.maintain.verify.versions import check_versions
 from omnigraph.storage.checksums import TABLES, ChecksumRecords
 from omnigraph.storage.executor import TaskProgress, ThreadExecutor
-from omnigraph.storage.objects.graph_paths import escaped
+from omnigraph.storage.objects.paths import escaped
 
 __all__ = ["VerifyProblem", "ProblemCode", "VerifyReport", "Weight", "verify"]
 

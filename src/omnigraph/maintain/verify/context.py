@@ -19,7 +19,7 @@ from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem, Weight
-from omnigraph.storage.objects.types import ObjectInfo
+from omnigraph.storage.objects.local import ObjectInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.verification import files_of_version
 
@@ -62,7 +62,7 @@ class VerifyContext:
         """Whether no file of a version is known to be damaged."""
         if (ref, version) not in self._intact:
             inside = [path for path in self.damaged if path.startswith(f"{ref.location}/")]
-            intact = self.store.datasets.version_path(ref, version) not in inside
+            intact = ref.version_path(version) not in inside
             if inside and intact:
                 # A branch uses files of its origin; file names are unique.
                 names = files_of_version(self.store.tables.open(ref, version))

@@ -17,7 +17,7 @@ from omnigraph.maintain.verify.report import LISTED, ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER, ChecksumRecords, FileSum, is_same, read_records
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.datasets import HINT
-from omnigraph.storage.tables.referenced_files import referenced_files
+from omnigraph.storage.tables.files import referenced_files
 from omnigraph.storage.tables.segments import segments_of
 from omnigraph.storage.tables.types import TableRef, split_file
 from omnigraph.storage.tables.verification import branch_names, files_of_version
@@ -71,7 +71,7 @@ def referenced_paths(context: VerifyContext, locations: Iterable[str]) -> Refere
                 files = referenced_files(datasets, TableRef(location, branch))
                 referenced.paths.update(file.path for file in files)
     for snapshot, pin in context.pins():
-        version_path = datasets.version_path(pin.ref, pin.version)
+        version_path = pin.ref.version_path(pin.version)
         if pin.location in locations and version_path not in context.damaged:
             with context.guarded(
                 "indexes",
@@ -175,7 +175,7 @@ def compare_files(
                 "a file", code=ProblemCode.FILE_MISSING, table=context.table_at(path), file=path
             ):
                 if path not in records.sums:
-                    is_right = not datasets.is_damaged_version(path)
+                    is_right = not datasets.first_reads.is_damaged_version(path)
                 else:
                     info = context.files[path]
                     is_right = is_same(context.store.objects, path, info, records.sums[path])

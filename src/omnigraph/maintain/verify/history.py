@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
@@ -23,8 +23,12 @@ from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, Storag
 from omnigraph.maintain.running_writes import committing_tables
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.report import ProblemCode, Weight
-from omnigraph.storage.lance_format.names import branch_file, version_number
-from omnigraph.storage.objects.graph_paths import branch_of_reference, escaped
+from omnigraph.storage.objects.paths import (
+    branch_file,
+    branch_of_reference,
+    escaped,
+    version_number,
+)
 from omnigraph.storage.removed_versions import life_id, read_removed
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.types import TableRef, split_file
@@ -48,18 +52,17 @@ def check_branches(context: VerifyContext) -> list[str]:
         _require_intact(context, None)
         names = Branches(context.store).list()
     for name in names:
-        with _reading_manifest(context, f"the manifest of branch '{name}'", name):
+        with context.guarded(
+            f"the manifest of branch '{name}'",
+            code=ProblemCode.MANIFEST_UNREADABLE,
+            hint=FROM_BACKUP,
+            table=MANIFEST,
+            branch=name,
+        ):
             branch = normal_branch(name)
             _require_intact(context, branch)
             context.snapshots[branch] = context.store.manifest(branch).current()
     return names
-
-
-def _reading_manifest(
-    context: VerifyContext, what: str, branch: str
-) -> AbstractContextManager[None]:
-    code = ProblemCode.MANIFEST_UNREADABLE
-    return context.guarded(what, code=code, hint=FROM_BACKUP, table=MANIFEST, branch=branch)
 
 
 def _require_intact(context: VerifyContext, branch: str | None) -> None:
@@ -124,7 +127,13 @@ def _copies(context: VerifyContext) -> dict[str, tuple[str, str]]:
 def check_commits(context: VerifyContext, snapshot: Snapshot) -> None:
     """The parent of every commit exists, and so does the head."""
     name = branch_label(snapshot.branch)
-    with _reading_manifest(context, f"the commits of branch '{name}'", name):
+    with context.guarded(
+        f"the commits of branch '{name}'",
+        code=ProblemCode.MANIFEST_UNREADABLE,
+        hint=FROM_BACKUP,
+        table=MANIFEST,
+        branch=name,
+    ):
         manifest = context.store.manifest(snapshot.branch)
         commits = manifest.commits()
         existing = {commit.commit_id for commit in commits}
@@ -153,8 +162,8 @@ def check_tags(context: VerifyContext) -> None:
             is_dropped, why = False, ""
             try:
                 pins = history.snapshot_of(row.commit_id or "").pins
-                tables = context.store.tables
-                gone = {k: p for k, p in pins.items() if tables.info(p.ref, p.version) is None}
+                datasets = context.store.datasets
+                gone = {k: p for k, p in pins.items() if datasets.info(p.ref, p.version) is None}
                 is_dropped = bool(gone) and all(removed(p.ref, p.version) for p in gone.values())
                 why = f"the tables {', '.join(gone)} are gone" if gone else ""
             except HistoryGone as error:

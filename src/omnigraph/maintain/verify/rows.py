@@ -21,9 +21,9 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CardinalityViolation, OmniGraphError, UniqueViolation, ValueViolation
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem
-from omnigraph.storage.tables.blobs import is_stored_blob
 from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.wide_columns import is_stored_blob
 from omnigraph.write.delta import Effect, Kind, TableDelta
 from omnigraph.write.validate.finder import Committed, Dangling, InMemoryFinder
 from omnigraph.write.validate.rules import (

@@ -20,9 +20,8 @@ from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, Weight
 from omnigraph.storage.checksums import ChecksumRecords
-from omnigraph.storage.lance_format.names import version_number
-from omnigraph.storage.lance_format.references import BranchReference
-from omnigraph.storage.objects.graph_paths import branch_of_reference
+from omnigraph.storage.lance_format.addresses import BranchReference
+from omnigraph.storage.objects.paths import branch_of_reference, version_number
 from omnigraph.storage.read_back import versions_aside
 from omnigraph.storage.removed_versions import (
     PATH,
@@ -33,7 +32,7 @@ from omnigraph.storage.removed_versions import (
     to_ranges,
 )
 from omnigraph.storage.tables.datasets import HINT
-from omnigraph.storage.tables.referenced_files import referenced_files
+from omnigraph.storage.tables.files import referenced_files
 from omnigraph.storage.tables.types import TableRef, split_file
 
 _MAX_LOST = 10_000
@@ -229,6 +228,6 @@ def _report(context: VerifyContext, copy: _Copy, missing: list[int], table: str 
         newer = "newer than any that exists, " if last > newest else ""
         by = "a cleanup did not remove " + ("it" if first == last else "them")
         message = f"missing: {which} of '{name}' on branch '{label}', {newer}and {by}"
-        file = context.store.datasets.version_path(ref, last)
+        file = ref.version_path(last)
         code = ProblemCode.VERSION_MISSING
         context.add(code, message, FROM_BACKUP, table=table, branch=label, file=file)

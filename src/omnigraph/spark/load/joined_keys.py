@@ -25,6 +25,7 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
     TableLocator,
     delete_addresses,
+    fragment_groups,
     locate_table,
     open_version,
     row_addresses,
@@ -32,7 +33,7 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import Deltas, RowSource, TableDelta
-from omnigraph.write.fragments import FragmentRows, Replaced, RowsSplit, fragment_groups, read_rows
+from omnigraph.write.fragments import FragmentRows, Replaced, RowsSplit, read_rows
 from omnigraph.write.validate.finder import (
     CardinalityBreach,
     Committed,
@@ -137,7 +138,7 @@ class JoinedKeys:
 
 
 def _splits(locator: TableLocator, table: Table) -> list[TableSplit]:
-    groups = fragment_groups(table, _ROWS_IN_SPLIT)
+    groups = fragment_groups(table.fragments(), _ROWS_IN_SPLIT)
     return [TableSplit(locator, group, number) for number, group in enumerate(groups)]
 
 

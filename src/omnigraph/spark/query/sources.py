@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
 from omnigraph.spark.query.frame import Driver, broadcast_if_small
 from omnigraph.spark.query.rows import ID, Splits, row_ids_of, worker_table
-from omnigraph.storage.tables.fragments import TableLocator, locate_table
+from omnigraph.storage.tables.fragments import TableLocator, fragment_groups, locate_table
 from omnigraph.topology.cache import one_array
-from omnigraph.write.fragments import fragment_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -169,7 +168,7 @@ class SparkTables:
     def _locate(self, source: NodeSource | EdgeSource) -> tuple[TableLocator, Splits]:
         table = source.table()
         locator = locate_table(self._run.context.store.datasets, table, source.rows)
-        return locator, tuple(fragment_groups(table, _SPLIT_ROWS))
+        return locator, tuple(fragment_groups(table.fragments(), _SPLIT_ROWS))
 
 
 def _hops(steps: Sequence[PlanStep]) -> Counter[str]:

@@ -18,7 +18,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.settings import Settings
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from omnigraph.plan.bind import bind
 from omnigraph.spark.session.opening import Opened
 from omnigraph.storage.tables.fragments import (
     TableLocator,
+    fragment_groups,
     locate_table,
     open_version,
     report_removed_version,
@@ -31,7 +32,6 @@ from omnigraph.storage.tables.fragments import (
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
 from omnigraph.write.delta import Kind
-from omnigraph.write.fragments import fragment_groups
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -121,7 +121,7 @@ def plan_scan(
         locate_table(graph.store.datasets, table),
         to_arrow_schema(struct, timezone="UTC"),
         None if condition is None else condition_of(catalog, kind, condition),
-        tuple(fragment_groups(table, rows)),
+        tuple(fragment_groups(table.fragments(), rows)),
     )
     return scan, struct
 

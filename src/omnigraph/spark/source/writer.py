@@ -87,7 +87,7 @@ class TypeWrite:
         with suppress(OmniGraphError):
             for answer in outcomes:
                 for table in () if answer.failed else answer.result().split.tables.values():
-                    discard_fragments(store.datasets, self.task.target, table.fragments)
+                    discard_fragments(store.datasets, self.task.target.path, table.fragments)
 
 
 def plan_write(

@@ -1,4 +1,4 @@
-"""The addresses of tables in version files, compared with the root of the graph.
+"""The references of branches, and the addresses of tables, as Lance writes them down.
 
 The version file of a branch names the table that it was forked from by a complete address. In a
 graph that was moved or copied it names the former root: it leads nowhere or, worse, to the
@@ -7,12 +7,37 @@ original.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from dataclasses import dataclass
 
-from omnigraph.errors import InputError
-from omnigraph.storage.objects.graph_paths import is_copy, refused
-from omnigraph.storage.objects.roots import Root, parse_root
+from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.storage.objects.paths import Root, is_branch, is_copy, parse_root, refused
+
+
+@dataclass(frozen=True, slots=True)
+class BranchReference:
+    """Where a branch was forked, and an identity that a later one of its name does not have."""
+
+    parent: str | None
+    parent_version: int
+    life: str
+
+
+def parse_reference(text: str, path: str) -> BranchReference:
+    """Read a reference file; ``StorageCorrupt`` names ``path`` when it is not one."""
+    try:
+        stored = json.loads(text)
+        mapping = (stored.get("identifier") or {}).get("version_mapping") or [[0, ""]]
+        life = str(mapping[-1][1]) or str(stored.get("createAt"))
+        parent = stored.get("parentBranch")
+        if parent is not None and not is_branch(parent):
+            raise refused(parent, f"'{path}'")
+        return BranchReference(parent, int(stored["parentVersion"]), life)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        raise StorageCorrupt(f"'{path}' does not describe a branch") from None
+
 
 _TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)", re.DOTALL)
 
@@ -31,14 +56,11 @@ class GraphAddresses:
         address that is not that of a table: Lance would read whatever it finds there.
         """
         root, path = parse_table_address(address, location)
-        if self._names_root(root) and ".." not in address.split("/"):
+        if root not in self._is_here:
+            self._is_here[root] = self._is_same_directory(root)
+        if self._is_here[root] and ".." not in address.split("/"):
             return address
         return self._root.path(path)
-
-    def _names_root(self, uri: str) -> bool:
-        if uri not in self._is_here:
-            self._is_here[uri] = self._is_same_directory(uri)
-        return self._is_here[uri]
 
     def _is_same_directory(self, uri: str) -> bool:
         """A directory has several names when there are links to it or above it."""
@@ -52,21 +74,21 @@ class GraphAddresses:
 
 def parse_table_address(address: str, location: str) -> tuple[str, str]:
     """The root and the path of a table in a graph; ``StorageCorrupt`` for any other address."""
-    split = _split_address(address, location)
-    if split is None or not (is_copy(split[1]) or split[1] == location):
+    root, path = _split_address(address, location)
+    if not is_copy(path) and path != location:
         raise refused(address, f"a version file of '{location}'")
-    return split
+    return root, path
 
 
-def _split_address(address: str, location: str) -> tuple[str, str] | None:
+def _split_address(address: str, location: str) -> tuple[str, str]:
     try:
         uri = parse_root(address).uri
     except InputError:
-        return None
+        return "", ""
     if uri.endswith(f"/{location}"):
         return uri.removesuffix(f"/{location}"), location
     root, middle, branch = uri.rpartition(f"/{location}/tree/")
     if middle:
         return root, f"{location}/tree/{branch}"
     match = _TABLE.fullmatch(uri)
-    return None if match is None else (match[1], match[2])
+    return ("", "") if match is None else (match[1], match[2])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from omnigraph.errors import InternalError
-from omnigraph.storage.lance_format.wire import WireError, WireField, read_fields, write_field
+from omnigraph.storage.lance_format.manifests import WireError, WireField, read_fields, write_field
 
 _NAME, _ID, _PARENT, _NULLABLE = 2, 3, 4, 6
 _WORD = 1 << 64
@@ -47,11 +47,8 @@ class FieldProto:
     def parent(self) -> int:
         return self._integer(_PARENT)
 
-    def with_name(self, name: str) -> FieldProto:
-        return self._with(_NAME, name.encode())
-
-    def with_nullable(self, nullable: bool) -> FieldProto:
-        return self._with(_NULLABLE, int(nullable))
+    def altered(self, name: str, nullable: bool) -> FieldProto:
+        return self._with(_NAME, name.encode())._with(_NULLABLE, int(nullable))
 
     def shifted(self, by: int) -> FieldProto:
         """The same field with a number that is greater by so much; its parent moves with it."""
@@ -94,8 +91,7 @@ class ColumnProto:
         return max(field.id for field in self.fields)
 
     def altered(self, name: str, nullable: bool) -> ColumnProto:
-        first = self.fields[0].with_name(name).with_nullable(nullable)
-        return ColumnProto((first, *self.fields[1:]))
+        return ColumnProto((self.fields[0].altered(name, nullable), *self.fields[1:]))
 
     def shifted(self, by: int) -> ColumnProto:
         return ColumnProto(tuple(field.shifted(by) for field in self.fields))

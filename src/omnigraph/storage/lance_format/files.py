@@ -8,12 +8,10 @@ files; what follows from damage is decided by the caller.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,7 +23,7 @@ from omnigraph.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from omnigraph.storage.checksums import FileSum, digest_of, sha256_sum
+from omnigraph.storage.checksums import FileSum, local_pieces, sum_and_tail, sum_of
 from omnigraph.storage.lance_format.manifests import VersionFile, parse_transaction, parse_version
 
 _PIECE = 1 << 20
@@ -52,14 +50,18 @@ class NewFile(NamedTuple):
     """How many rows a deletion file marks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A file that is not what its writer meant to write."""
+class Damaged(OmniGraphError):
+    """A file that is not what its writer meant to write.
 
-    path: str
-    reason: str
-    unreadable_version: bool = False
-    """Whether it is an unreadable version file, on which nothing was built."""
+    Caught by the caller that can undo the write, never shown. ``unreadable_version`` says whether
+    it is an unreadable version file, on which nothing was built.
+    """
+
+    def __init__(self, path: str, reason: str, *, unreadable_version: bool = False) -> None:
+        super().__init__(reason)
+        self.path = path
+        self.reason = reason
+        self.unreadable_version = unreadable_version
 
     def error(self) -> StorageError:
         """The error of the write that met it; nothing of that write is visible then."""
@@ -69,14 +71,6 @@ class Damage:
         return StorageUnavailable(
             f"{text}: the disk lost a write", hint="check the disk, then repeat"
         )
-
-
-class Damaged(OmniGraphError):
-    """Detected damage; caught by the caller that can undo the write, never shown."""
-
-    def __init__(self, damage: Damage) -> None:
-        super().__init__(damage.reason)
-        self.damage = damage
 
 
 def _is_full(path: str) -> bool:
@@ -91,16 +85,25 @@ def check_new_file(top: str, file: NewFile) -> FileSum:
     """Read a new file of a local table once: its sum, or ``Damaged``."""
     path = f"{top}/{file.name}"
     try:
-        if file.name.startswith("data/") or file.name.startswith("_indices/"):
-            return _check_columns(path, file)
-        raw = _read(path)
+        if file.name.startswith(("data/", "_indices/")):
+            file_sum, tail = sum_and_tail(path)
+            if file.size is not None and file_sum.size != file.size:
+                raise Damaged(path, f"{file_sum.size} of {file.size} bytes")
+            # A file of columns ends with a footer; blobs beside it have no form of their own.
+            if not file.name.endswith(".blob") and not _is_footer(tail, file_sum.size):
+                raise Damaged(path, _extent(path))
+            return file_sum
+        raw = b"".join(local_pieces(path))
     except FileNotFoundError:
-        raise Damaged(Damage(path, "it is missing")) from None
+        raise Damaged(path, "it is missing") from None
     if file.name.startswith("_deletions/"):
         _check_deletions(path, raw, file.deleted)
     elif file.name.startswith("_refs/"):
-        _check_json(path, raw)
-    return digest_of(raw)
+        try:
+            json.loads(raw)
+        except ValueError:
+            raise Damaged(path, _extent(path)) from None
+    return sum_of(raw)
 
 
 def check_column_tail(path: str) -> None:
@@ -109,7 +112,7 @@ def check_column_tail(path: str) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _FOOTER.size))
         if not _is_footer(file.read(), size):
-            raise Damaged(Damage(path, _extent(path)))
+            raise Damaged(path, _extent(path))
 
 
 def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
@@ -118,30 +121,30 @@ def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
     One that claims another version than its name is damaged: opening it gives the wrong version.
     """
     try:
-        raw = _read(path)
+        raw = b"".join(local_pieces(path))
         content = parse_version(raw, path)
     except FileNotFoundError:
-        raise Damaged(Damage(path, "it is missing")) from None
+        raise Damaged(path, "it is missing") from None
     except StorageCorrupt:
-        raise Damaged(Damage(path, _extent(path), unreadable_version=True)) from None
+        raise Damaged(path, _extent(path), unreadable_version=True) from None
     if not path.endswith(content.files[0]):
-        raise Damaged(Damage(path, f"it claims version {content.version}"))
-    return content, digest_of(raw)
+        raise Damaged(path, f"it claims version {content.version}")
+    return content, sum_of(raw)
 
 
 def check_transaction_file(path: str, expected: VersionFile) -> FileSum:
     """Read the transaction of a version and compare it with the copy inside the version file."""
     try:
-        raw = _read(path)
+        raw = b"".join(local_pieces(path))
     except FileNotFoundError:
-        raise Damaged(Damage(path, "it is missing")) from None
+        raise Damaged(path, "it is missing") from None
     if expected.transaction is not None:
         is_whole = raw == expected.transaction
     else:
         is_whole = parse_transaction(raw) == expected.transaction_id
     if not is_whole:
-        raise Damaged(Damage(path, _extent(path)))
-    return digest_of(raw)
+        raise Damaged(path, _extent(path))
+    return sum_of(raw)
 
 
 def check_blob_files(top: str, files: Iterable[tuple[str, int]]) -> None:
@@ -151,32 +154,19 @@ def check_blob_files(top: str, files: Iterable[tuple[str, int]]) -> None:
         try:
             actual = os.path.getsize(path)
         except FileNotFoundError:
-            raise Damaged(Damage(path, "it is missing")) from None
+            raise Damaged(path, "it is missing") from None
         if actual < size:
-            raise Damaged(Damage(path, f"{actual} of {size} bytes"))
+            raise Damaged(path, f"{actual} of {size} bytes")
 
 
 # -- forms of files -------------------------------------------------------------------------------
 
 
-def _check_columns(path: str, file: NewFile) -> FileSum:
-    """A file of columns ends with a footer; blobs beside it have no form of their own."""
-    digest, size, tail = hashlib.sha256(), 0, b""
-    for piece in _pieces(path):
-        digest.update(piece)
-        size += len(piece)
-        tail = (tail + piece)[-_FOOTER.size :]
-    if file.size is not None and size != file.size:
-        raise Damaged(Damage(path, f"{size} of {file.size} bytes"))
-    if not file.name.endswith(".blob") and not _is_footer(tail, size):
-        raise Damaged(Damage(path, _extent(path)))
-    return sha256_sum(size, digest.hexdigest())
-
-
 def _is_footer(tail: bytes, size: int) -> bool:
-    if len(tail) < _FOOTER.size or tail[-4:] != _MAGIC:
+    footer = tail[-_FOOTER.size :]
+    if len(footer) < _FOOTER.size or footer[-4:] != _MAGIC:
         return False
-    _, offsets, buffers, many_buffers, many_columns, major, minor, _ = _FOOTER.unpack(tail)
+    _, offsets, buffers, many_buffers, many_columns, major, minor, _ = _FOOTER.unpack(footer)
     if (major, minor) < _FIRST_WITH_TABLES:
         return True
     end = size - _FOOTER.size
@@ -185,18 +175,17 @@ def _is_footer(tail: bytes, size: int) -> bool:
 
 def _check_deletions(path: str, raw: bytes, expected: int | None) -> None:
     try:
-        rows = _arrow_rows(raw) if path.endswith(".arrow") else _bitmap_rows(raw)
+        if path.endswith(".arrow"):
+            with pa.ipc.open_file(pa.BufferReader(raw)) as reader:
+                table = reader.read_all()
+            table.validate(full=True)
+            rows = int(table.num_rows)
+        else:
+            rows = _bitmap_rows(raw)
     except (pa.ArrowInvalid, OSError, struct.error, ValueError):
-        raise Damaged(Damage(path, _extent(path))) from None
+        raise Damaged(path, _extent(path)) from None
     if expected is not None and rows != expected:
-        raise Damaged(Damage(path, f"it marks {rows} of {expected} rows"))
-
-
-def _arrow_rows(raw: bytes) -> int:
-    with pa.ipc.open_file(pa.BufferReader(raw)) as reader:
-        table = reader.read_all()
-    table.validate(full=True)
-    return int(table.num_rows)
+        raise Damaged(path, f"it marks {rows} of {expected} rows")
 
 
 def _bitmap_rows(raw: bytes) -> int:
@@ -230,29 +219,6 @@ def _bitmap_rows(raw: bytes) -> int:
     if at != len(raw):
         raise ValueError("unexpected length")
     return rows
-
-
-def _check_json(path: str, raw: bytes) -> None:
-    try:
-        json.loads(raw)
-    except ValueError:
-        raise Damaged(Damage(path, _extent(path))) from None
-
-
-# -- bytes ----------------------------------------------------------------------------------------
-
-
-def _pieces(path: str) -> Iterator[bytes]:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        while piece := os.read(descriptor, _PIECE):
-            yield piece
-    finally:
-        os.close(descriptor)
-
-
-def _read(path: str) -> bytes:
-    return b"".join(_pieces(path))
 
 
 def _extent(path: str) -> str:

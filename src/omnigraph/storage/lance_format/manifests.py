@@ -2,28 +2,132 @@
 
 A version file consists of sections that are found by their positions, the message with its length
 in front, and a footer of sixteen bytes with the position of the message. Where an address is
-replaced, every other byte of the file stays what it is.
+replaced, every other byte of the file stays what it is. Messages are in the protobuf wire format,
+of which only what Lance uses is here.
 """
 
 from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeAlias
 
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.lance_format.addresses import parse_table_address
-from omnigraph.storage.lance_format.names import manifest_name
-from omnigraph.storage.lance_format.wire import (
-    WireError,
-    WireField,
-    read_fields,
-    read_packed,
-    skip_fields,
-    write_field,
-)
+from omnigraph.storage.objects.paths import version_file
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = {_FIXED64: 8, _FIXED32: 4}
+
+
+class WireError(ValueError):
+    """Bytes that are not a protobuf message."""
+
+
+class WireField(NamedTuple):
+    """One field of a message: its number, its value and its complete encoding."""
+
+    number: int
+    value: int | bytes
+    """An integer for a varint, bytes for everything else."""
+    raw: bytes
+
+
+def read_fields(raw: bytes) -> Iterator[WireField]:
+    """The fields of a message in their order; ``WireError`` when it is cut off or malformed.
+
+    >>> [(field.number, field.value) for field in read_fields(bytes.fromhex("0896011202686f"))]
+    [(1, 150), (2, b'ho')]
+    """
+    at = 0
+    while at < len(raw):
+        start = at
+        tag, at = read_varint(raw, at)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
+            integer, at = read_varint(raw, at)
+            yield WireField(number, integer, raw[start:at])
+            continue
+        if wire_type == _BYTES:
+            length, at = read_varint(raw, at)
+        elif wire_type in _FIXED:
+            length = _FIXED[wire_type]
+        else:
+            raise WireError(f"unsupported wire type {wire_type}")
+        value = raw[at : at + length]
+        if len(value) != length:
+            raise WireError("a field is cut off")
+        at += length
+        yield WireField(number, value, raw[start:at])
+
+
+def write_field(number: int, value: int | bytes) -> WireField:
+    """A field with its encoding.
+
+    >>> write_field(1, 150).raw.hex(), write_field(2, b"ho").raw.hex()
+    ('089601', '1202686f')
+    """
+    if isinstance(value, int):
+        return WireField(number, value, write_varint(number << 3 | _VARINT) + write_varint(value))
+    head = write_varint(number << 3 | _BYTES) + write_varint(len(value))
+    return WireField(number, value, head + value)
+
+
+def read_varint(raw: bytes, at: int) -> tuple[int, int]:
+    """The integer at a position, and the position behind it."""
+    value = shift = 0
+    try:
+        while True:
+            byte = raw[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+            shift += 7
+    except IndexError:
+        raise WireError("an integer is cut off") from None
+
+
+def read_packed(raw: bytes) -> list[int]:
+    integers, at = [], 0
+    while at < len(raw):
+        integer, at = read_varint(raw, at)
+        integers.append(integer)
+    return integers
+
+
+def write_varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_fields(raw: bytes, at: int, end: int, numbers: Collection[int]) -> int:
+    """The position behind leading length-delimited fields with some numbers below 16."""
+    tags = {number << 3 | _BYTES for number in numbers}
+    try:
+        while at < end and raw[at] in tags:
+            # Not by read_varint: a version may have thousands of fragments.
+            length, shift, at = 0, 0, at + 1
+            while True:
+                byte = raw[at]
+                at += 1
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+            at += length
+    except IndexError:
+        raise WireError("a field is cut off") from None
+    if at > end:
+        raise WireError("a field is cut off")
+    return at
+
 
 Replace: TypeAlias = Callable[[str], str]
 
@@ -53,7 +157,7 @@ class VersionFile(NamedTuple):
     @property
     def files(self) -> list[str]:
         """The version file and the transaction file, relative to the table."""
-        return [f"_versions/{manifest_name(self.version)}"] + (
+        return [f"{version_file(self.version)}"] + (
             [] if self.transaction_file is None else [f"_transactions/{self.transaction_file}"]
         )
 
@@ -109,7 +213,6 @@ def parse_transaction(raw: bytes) -> str:
 
 
 def index_entries(raw: bytes, name: str) -> list[IndexEntry]:
-    """The indexes that a version file lists."""
     with _parsing(name):
         for number, value, _ in read_fields(manifest_message(raw, name)) if raw else ():
             if number == _INDEXES and isinstance(value, int):
@@ -142,7 +245,6 @@ def _index_entry(raw: bytes) -> IndexEntry:
 
 
 def base_addresses(raw: bytes, name: str) -> list[str]:
-    """The addresses that a version file names."""
     with _parsing(name):
         addresses = [_get_text(base, _BASE_PATH) for base in _bases(raw, name)]
     return [address for address in addresses if address is not None]

@@ -4,8 +4,9 @@ On local disk a lease is a lock of the operating system on a small file: it ends
 that holds it, however that ends, and a process that is merely stopped keeps it. So whoever can
 take the lease of a writer knows that this writer is finished or dead. On S3 it is an object that
 expires unless its holder renews it, see ``leases.s3``. Waiters are served in the order of arrival:
-threads of one process by ``ThreadQueue``, processes by ``leases.queue``. A caller that does not
-wait ignores the queue.
+threads of one process by ``ThreadQueue``, processes by ``LeaseQueue``. A caller that does not wait
+ignores the queue. It decides who may try; the lock of the lease alone decides who holds it, so a
+mistake of the queue costs a turn and nothing else.
 """
 
 from __future__ import annotations
@@ -15,19 +16,161 @@ import os
 import random
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Protocol
 
 from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.logs import logger
-from omnigraph.storage.leases.queue import QUEUE_SUFFIX, LeaseQueue, open_file
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.links import refuse_links
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.paths import Root, refuse_links
 from omnigraph.storage.objects.store import ObjectStore
+
+QUEUE_SUFFIX = ".queue"
+STOPPED_SECONDS = 2.0
+"""A waiter that did not touch its ticket for so long is passed over."""
+
+_NEXT_PAUSE_SECONDS = 0.001
+_LATER_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.025
+_PAUSE_FRACTION = 0.02
+"""Of the time waited so far, what a pause may add to it."""
+
+
+class LeaseQueue:
+    """The processes that wait for one lease.
+
+    A process that finds a lease taken puts a ticket into the folder of its queue: an empty file
+    that is named by the time of arrival and locked by its owner. A waiter may try to take the lease
+    when no ticket is older than its own. The ticket of a process that died is not locked any more
+    and is removed; the ticket of a process that is stopped is not touched any more and is passed
+    over.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def is_empty(self) -> bool:
+        if not os.access(self._folder, os.F_OK):
+            return True
+        if self.has_waiters():
+            return False
+        self._remove_folder()
+        return True
+
+    def has_waiters(self, before: str | None = None) -> bool:
+        """Whether there are live waiters, or some before the owner of a ticket."""
+        try:
+            names = sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            return False
+        return any(
+            _is_waiting(f"{self._folder}/{name}")
+            for name in names
+            if before is None or name < before
+        )
+
+    @contextmanager
+    def ticket(self) -> Iterator[Ticket]:
+        ticket = Ticket(self, self._folder)
+        try:
+            yield ticket
+        finally:
+            ticket.remove()
+            self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        # Fails while there are waiters; a late waiter creates it again.
+        with suppress(OSError):
+            os.rmdir(self._folder)
+
+
+class Ticket:
+    """A position in a queue."""
+
+    def __init__(self, queue: LeaseQueue, folder: str) -> None:
+        self._queue = queue
+        self._folder = folder
+        self._arrived = time.monotonic_ns()
+        self._is_next = False
+        self._name = ""
+        self._descriptor = -1
+        self._write()
+
+    def is_next(self) -> bool:
+        os.utime(self._descriptor)
+        if not os.fstat(self._descriptor).st_nlink:
+            # Another process took it for the ticket of a dead one before it was locked.
+            os.close(self._descriptor)
+            self._write()
+        self._is_next = not self._queue.has_waiters(before=self._name)
+        return self._is_next
+
+    @property
+    def pause(self) -> float:
+        """How many seconds to wait before looking again."""
+        least = _NEXT_PAUSE_SECONDS if self._is_next else _LATER_PAUSE_SECONDS
+        waited = (time.monotonic_ns() - self._arrived) / 1e9
+        return min(max(waited * _PAUSE_FRACTION, least), _LONGEST_PAUSE_SECONDS)
+
+    def remove(self) -> None:
+        """Leave the queue; a ticket that stays is removed by others as soon as it is unlocked."""
+        with suppress(OSError):
+            os.unlink(f"{self._folder}/{self._name}")
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+    def _write(self) -> None:
+        """Put a locked file into the folder; written again it keeps its position."""
+        while True:
+            self._name = f"{self._arrived:020d}-{uuid.uuid4().hex[:8]}"
+            descriptor = open_file(f"{self._folder}/{self._name}")
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # Another process is checking whether it is locked.
+                os.close(descriptor)
+                continue
+            self._descriptor = descriptor
+            return
+
+
+def _is_waiting(path: str) -> bool:
+    """Whether the owner of a ticket is alive and not stopped."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        age = time.time_ns() - os.fstat(descriptor).st_mtime_ns
+        return age < STOPPED_SECONDS * 1e9
+    else:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def open_file(path: str) -> int:
+    """Open a file, and make it and its folder where they are missing."""
+    # The last waiter removes the empty folder, possibly right now.
+    while True:
+        with suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        folder = os.path.dirname(path)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except FileExistsError:
+            # It existed and is removed again; a file in its place would stay.
+            if os.path.isfile(folder):
+                raise
+
 
 _LOG = logger(__name__)
 
@@ -79,7 +222,6 @@ def lease_path(name: str) -> str:
 
 
 def lease_busy(name: str) -> Conflict:
-    """The error of a lease that another writer holds."""
     table, _, branch = name.partition("@")
     what = f"table {table} on branch '{branch}'" if ":" in table else f"'{name}'"
     return Conflict(
@@ -120,21 +262,13 @@ class ThreadQueue:
                 raise lease_busy(name)
             yield
         finally:
-            self._leave(name, queue, mine)
-
-    def waiting(self, name: str) -> int:
-        """How many threads have the turn or queue for it."""
-        with self._guard:
-            return len(self._queues.get(name, ()))
-
-    def _leave(self, name: str, queue: deque[threading.Lock], mine: threading.Lock) -> None:
-        with self._guard:
-            was_first = queue[0] is mine
-            queue.remove(mine)
-            if not queue:
-                del self._queues[name]
-            elif was_first:
-                queue[0].release()
+            with self._guard:
+                was_first = queue[0] is mine
+                queue.remove(mine)
+                if not queue:
+                    del self._queues[name]
+                elif was_first:
+                    queue[0].release()
 
 
 class LocalLeases:
@@ -146,30 +280,20 @@ class LocalLeases:
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[LeaseGuard]:
-        """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
             for name in sorted(set(names)):
                 stack.enter_context(self._threads.wait(name, deadline))
-                stack.enter_context(self._file(name, deadline))
+                path = f"{self._top}/{lease_path(name)}"
+                stack.callback(_release, path, self._lock(path, name, deadline))
             yield _LOCAL_GUARD
 
     def is_free(self, name: str) -> bool:
-        """See ``Leases``."""
         try:
             with self.acquire([name], timeout=0.0):
                 return True
         except Conflict:
             return False
-
-    @contextmanager
-    def _file(self, name: str, deadline: float) -> Iterator[None]:
-        path = f"{self._top}/{lease_path(name)}"
-        descriptor = self._lock(path, name, deadline)
-        try:
-            yield
-        finally:
-            _release(path, descriptor)
 
     def _lock(self, path: str, name: str, deadline: float) -> int:
         """Wait for the lock of a lease behind all earlier waiters."""
@@ -216,8 +340,10 @@ def _try_lock(path: str) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        if _is_at(path, descriptor):
-            return descriptor
+        # Unless another file is at the path by now, which others will find.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                return descriptor
         os.close(descriptor)
 
 
@@ -238,11 +364,3 @@ def _release(path: str, descriptor: int) -> None:
     except OSError as error:
         # The descriptor is closed all the same, and the lock released.
         _LOG.warning("cannot close the lease file '%s': %s", path, error)
-
-
-def _is_at(path: str, descriptor: int) -> bool:
-    """Whether the file that was locked is still the one that others will find."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

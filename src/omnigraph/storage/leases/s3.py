@@ -98,42 +98,26 @@ class S3Leases:
         self._objects = objects
         self._ttl = ttl
         self._threads = ThreadQueue()
-        self._demand = _Demand()
+        # Until when waiters are expected for a lease, as far as this process knows.
+        self._busy_until: dict[str, float] = {}
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[S3LeaseGuard]:
-        """See ``Leases``."""
         deadline = time.monotonic() + timeout
         with ExitStack() as stack:
             guard = stack.enter_context(_renew_in_background(self._ttl))
             for name in sorted(set(names)):
                 stack.enter_context(self._threads.wait(name, deadline))
-                lease = _Lease(self._objects, name, self._ttl, self._demand)
+                lease = _Lease(self._objects, name, self._ttl, self._busy_until)
                 stack.callback(lease.release)
                 lease.take(deadline)
                 guard.add(lease)
             yield guard
 
     def is_free(self, name: str) -> bool:
-        """See ``Leases``."""
-        return _LeaseObserver(self._objects, name, self._ttl).is_free()
-
-
-class _Demand:
-    """The leases that had waiters lately, as far as this process knows."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
-
-    def note(self, name: str) -> None:
-        self._until[name] = time.monotonic() + _BUSY_SECONDS
-
-    def expects(self, name: str) -> bool:
-        """Whether there may be waiters."""
-        until = self._until.get(name)
-        if until is not None and until < time.monotonic():
-            self._until.pop(name, None)
-        return name in self._until
+        observer = _LeaseObserver(self._objects, name, self._ttl)
+        seen = observer.look()
+        return seen is None or observer.is_stale(seen)
 
 
 class S3LeaseGuard:
@@ -149,12 +133,10 @@ class S3LeaseGuard:
         return {lease.name: lease.token for lease in self._leases}
 
     def check(self) -> None:
-        """Raise ``Conflict`` when one of the leases is not ours any more."""
         for lease in self._leases:
             lease.check()
 
     def add(self, lease: _Lease) -> None:
-        """Keep one more lease alive."""
         with self._lock:
             self._leases.append(lease)
 
@@ -186,12 +168,14 @@ def _renew_in_background(ttl: float) -> Iterator[S3LeaseGuard]:
 class _Lease:
     """One lease from the wish to have it to its end."""
 
-    def __init__(self, objects: ObjectStore, name: str, ttl: float, demand: _Demand) -> None:
+    def __init__(
+        self, objects: ObjectStore, name: str, ttl: float, busy_until: dict[str, float]
+    ) -> None:
         self.name = name
         self._objects = objects
         self._path = lease_path(name)
         self._ttl = ttl
-        self._demand = demand
+        self._busy_until = busy_until
         self._waiters: tuple[str, ...] = ()
         self._is_queued = False
         self._record = _Record(uuid.uuid4().hex, 1, name, ttl)
@@ -219,7 +203,9 @@ class _Lease:
                 self._is_taken = self._put(seen)
             elif seen is None or self._observer.is_stale(seen):
                 # Earlier waiters may take it first, each in one round.
-                if not is_patient or passed >= self._ahead():
+                mine, waiters = self._record.owner, self._waiters
+                ahead = waiters.index(mine) if mine in waiters else len(waiters)
+                if not is_patient or passed >= ahead:
                     self._is_taken = self._put(seen)
                 passed += 1
             elif is_patient:
@@ -239,12 +225,7 @@ class _Lease:
             return
         self._waiters = seen.record.waiters
         if self._waiters or not self._is_mine(seen):
-            self._demand.note(self.name)
-
-    def _ahead(self) -> int:
-        """How many came before us."""
-        mine = self._record.owner
-        return self._waiters.index(mine) if mine in self._waiters else len(self._waiters)
+            self._busy_until[self.name] = time.monotonic() + _BUSY_SECONDS
 
     def _enter(self, seen: _LeaseState) -> None:
         """Enter our name behind the other waiters, unless it is entered."""
@@ -257,15 +238,11 @@ class _Lease:
             self._objects.replace(self._path, record.text(), seen.version)
 
     def _leave(self) -> None:
-        """Take our name out again."""
         for _ in range(_ATTEMPTS):
             seen = self._observer.look()
             if seen is None or self._record.owner not in seen.record.waiters:
                 return
-            waiters = tuple(
-                waiter for waiter in seen.record.waiters if waiter != self._record.owner
-            )
-            record = replace(seen.record, waiters=waiters, renewed=seen.renewed)
+            record = replace(seen.record, waiters=self._others(seen), renewed=seen.renewed)
             if self._objects.replace(self._path, record.text(), seen.version):
                 return
 
@@ -276,9 +253,11 @@ class _Lease:
             return self._write_record(record, lambda text: self._objects.create(self._path, text))
         if self._is_mine(seen):
             return self._beat(seen)
-        waiters = tuple(waiter for waiter in seen.record.waiters if waiter != self._record.owner)
-        record = replace(self._record, token=seen.record.token + 1, waiters=waiters)
+        record = replace(self._record, token=seen.record.token + 1, waiters=self._others(seen))
         return self._replace(seen, record)
+
+    def _others(self, seen: _LeaseState) -> tuple[str, ...]:
+        return tuple(waiter for waiter in seen.record.waiters if waiter != self._record.owner)
 
     def _beat(self, seen: _LeaseState) -> bool:
         record = replace(
@@ -338,7 +317,8 @@ class _Lease:
         try:
             if self._is_queued and not was_taken:
                 self._leave()
-            if was_taken and self._demand.expects(self.name) and self._hand_over():
+            may_be_awaited = self._busy_until.get(self.name, 0.0) > time.monotonic()
+            if was_taken and may_be_awaited and self._hand_over():
                 return
             if was_taken and self._age() < self._ttl / 3:
                 # Too young to be taken over before this request arrives.
@@ -360,7 +340,7 @@ class _Lease:
                 return True
             if not seen.record.waiters:
                 return False
-            self._demand.note(self.name)
+            self._busy_until[self.name] = time.monotonic() + _BUSY_SECONDS
             heir, *others = seen.record.waiters
             record = replace(
                 seen.record,
@@ -405,16 +385,11 @@ class _LeaseObserver:
     def look(self) -> _LeaseState | None:
         """The object as it is now, ``None`` when there is none."""
         try:
-            stored = self._objects.read_stamped(self._path)
+            stored = self._objects.read_versioned(self._path)
         except StorageMissing:
             return None
         record = _parse(stored.text, self._name, self._ttl)
         return _LeaseState(record, stored.version, stored.modified.timestamp())
-
-    def is_free(self) -> bool:
-        """Whether the lease can be taken now."""
-        seen = self.look()
-        return seen is None or self.is_stale(seen)
 
     def is_stale(self, seen: _LeaseState) -> bool:
         """Whether a lease was not renewed for longer than it lives, by the store's clock.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from omnigraph.storage.checksums import FileSum, sha256_sum
 from omnigraph.storage.objects.failures import storage_call
@@ -16,42 +15,21 @@ from omnigraph.storage.objects.local import LocalObjects
 from omnigraph.storage.objects.store import ObjectStore
 
 
-@dataclass(frozen=True, slots=True)
-class FileDigest:
-    """The length of a file and the digest of its content."""
-
-    size: int
-    sha256: str
-
-    def as_sum(self) -> FileSum:
-        """The same as checksums are recorded."""
-        return sha256_sum(self.size, self.sha256)
-
-    def contradicts(self, recorded: Iterable[FileSum]) -> bool:
-        """Whether digests of a file are recorded and this is none of them."""
-        digests = [file_sum for file_sum in recorded if file_sum.is_sha256]
-        return bool(digests) and self.as_sum() not in digests
-
-
-def digest(data: bytes) -> FileDigest:
-    return FileDigest(len(data), hashlib.sha256(data).hexdigest())
-
-
-def digest_of(objects: ObjectStore, path: str) -> FileDigest:
-    """The digest of a file; read piece by piece."""
-    pieces = _DigestedPieces(_read_pieces(objects, path))
+def sum_of_file(objects: ObjectStore, path: str) -> FileSum:
+    """The sum of a file; read piece by piece."""
+    pieces = _SummedPieces(_read_pieces(objects, path))
     for _ in pieces:
         pass
-    return pieces.digest()
+    return pieces.sum()
 
 
-def copy_file(source: ObjectStore, path: str, target: ObjectStore, to: str) -> FileDigest:
-    """Copy one file; gives the digest of what was read and written."""
-    pieces = _DigestedPieces(_read_pieces(source, path))
+def copy_file(source: ObjectStore, path: str, target: ObjectStore, to: str) -> FileSum:
+    """Copy one file; gives the sum of what was read and written."""
+    pieces = _SummedPieces(_read_pieces(source, path))
     target.traffic.writes += 1
     target.address(to, written=True)
     target.backend.write_pieces(to, pieces)
-    return pieces.digest()
+    return pieces.sum()
 
 
 def write_file(objects: ObjectStore, path: str, data: bytes) -> None:
@@ -74,7 +52,7 @@ def _read_pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
     yield from objects.backend.read_pieces(path)
 
 
-class _DigestedPieces:
+class _SummedPieces:
     """Pieces of a file, counted and hashed on their way."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -88,5 +66,5 @@ class _DigestedPieces:
             self._size += len(piece)
             yield piece
 
-    def digest(self) -> FileDigest:
-        return FileDigest(self._size, self._hash.hexdigest())
+    def sum(self) -> FileSum:
+        return sha256_sum(self._size, self._hash.hexdigest())

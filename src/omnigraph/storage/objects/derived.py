@@ -41,7 +41,6 @@ class DerivedFiles:
         self._is_local = objects.root.is_local
 
     def list(self) -> list[str]:
-        """The names of all files."""
         try:
             return self._objects.list(FOLDER)
         except OmniGraphError:
@@ -70,7 +69,10 @@ class DerivedFiles:
     def write(self, name: str, arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> None:
         """Write a file; readers see all of it or none."""
         text = json.dumps({**about, "checksum": _checksum(arrays, about)})
-        columns = [_in_one_row(array) for array in arrays.values()]
+        columns = [
+            pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
+            for array in arrays.values()
+        ]
         fields = [pa.field(n, c.type) for n, c in zip(arrays, columns, strict=True)]
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields, {_META: text.encode()}))
         with suppress(OSError, OmniGraphError, pa.ArrowException):
@@ -98,11 +100,6 @@ class DerivedFiles:
     def remove(self, name: str) -> None:
         with suppress(OmniGraphError):
             self._objects.delete(f"{FOLDER}/{name}")
-
-
-def _in_one_row(array: pa.Array) -> pa.Array:
-    offsets = pa.array([0, len(array)], pa.int64())
-    return pa.LargeListArray.from_arrays(offsets, array)
 
 
 def _checksum(arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> int:

@@ -51,11 +51,9 @@ def storage_call(action: str, target: str, *, writes: bool = False) -> Iterator[
 def translate(
     error: Exception, action: str, target: str, *, writes: bool = False
 ) -> StorageError | MemoryExceeded:
-    """The typed error for a failure of the object store or the file system.
-
-    A write that ran out of memory may have arrived, as any that failed on the way.
-    """
+    """The typed error for a failure of the object store or the file system."""
     text = f"cannot {action} '{target}'"
+    # A write that ran out of memory may have arrived, as any that failed on the way.
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
         return shortage
@@ -69,45 +67,34 @@ def translate(
     if isinstance(error, refusals):
         return denied(text)
     if isinstance(error, OSError):
-        return _system(error, text, writes)
+        definite = disk_refusal(error.errno, text) or system_failure(error.errno, text)
+        if definite is None and error.errno is not None:
+            name = errno.errorcode.get(error.errno, str(error.errno))
+            definite = StorageError(f"{text}: {name}")
+        return definite or unanswered(text, writes)
     if isinstance(error, store_errors.GenericError):
-        return no_space_or_right(str(error), text) or _remote(text, writes)
+        return disk_refusal(system_code(str(error)), text) or unanswered(text, writes)
     return StorageError(text)
 
 
-def no_space_or_right(message: str, text: str) -> StorageError | None:
-    """What a library's own words say about the disk, when they say that for sure."""
+def system_code(message: str) -> int | None:
+    """The error of the operating system that a library names in its own words."""
     match = _OS_ERROR.search(message)
-    return None if match is None else _surely(int(match.group(1)), text)
-
-
-def failed_look(message: str, text: str) -> StorageError | None:
-    """What a library's own words say about a read that the system refused, if it did."""
-    match = _OS_ERROR.search(message)
-    return None if match is None else _of_system(int(match.group(1)), text)
+    return None if match is None else int(match.group(1))
 
 
 def denied(text: str) -> StorageDenied:
     return StorageDenied(f"{text}: access is denied", hint="check permissions and credentials")
 
 
-def _surely(code: int | None, text: str) -> StorageError | None:
+def disk_refusal(code: int | None, text: str) -> StorageError | None:
+    """The error for a disk that is full or denies access: nothing was written for sure."""
     if code in _FULL:
         return StorageFull(f"{text}: no space is left", hint="free space and repeat")
     return denied(text) if code in _DENIED else None
 
 
-def _system(error: OSError, text: str, writes: bool) -> StorageError:
-    definite = _surely(error.errno, text)
-    if definite is not None:
-        return definite
-    if error.errno is None:
-        return _remote(text, writes)
-    name = errno.errorcode.get(error.errno, str(error.errno))
-    return _of_system(error.errno, text) or StorageError(f"{text}: {name}")
-
-
-def _of_system(code: int, text: str) -> StorageUnavailable | None:
+def system_failure(code: int | None, text: str) -> StorageUnavailable | None:
     """The error for a disk or a machine that does not do its work at the moment."""
     if code == errno.EIO:
         return StorageUnavailable(f"{text}: the disk failed (EIO)", hint="check the disk")
@@ -118,7 +105,8 @@ def _of_system(code: int, text: str) -> StorageUnavailable | None:
     return None
 
 
-def _remote(text: str, writes: bool) -> StorageError:
+def unanswered(text: str, writes: bool) -> StorageError:
+    """The error for a store that does not answer."""
     if writes:
         return StorageUnknown(f"{text}: no answer, the outcome is unknown")
     return StorageUnavailable(f"{text}: the store does not answer", hint="repeat later")

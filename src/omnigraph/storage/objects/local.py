@@ -1,4 +1,4 @@
-"""Objects as files of a local directory.
+"""Objects as files of a local directory, and what every kind of store gives back.
 
 A write goes to a temporary neighbour that is renamed or linked to its final name. Links below the
 root are refused by ``address``. Errors of the operating system are translated by the caller.
@@ -14,28 +14,53 @@ import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from obstore.store import LocalStore
 
 from omnigraph.storage.durable import sync_directory, sync_file
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.graph_paths import refuse_unsafe
-from omnigraph.storage.objects.links import OnLink, names_in, refuse_link, refuse_links, walk
-from omnigraph.storage.objects.roots import Root
-from omnigraph.storage.objects.types import (
-    LOCK,
-    PIECE,
-    TEMPORARY,
-    ObjectInfo,
-    StoredBytes,
-    is_internal,
+from omnigraph.storage.objects.paths import (
+    OnLink,
+    Root,
+    refuse_link,
+    refuse_links,
+    refuse_unsafe,
+    walk,
 )
 
+PIECE = 8 << 20
+"""How much of a file is in memory at once: on S3 a piece has to arrive before a request ends."""
+TEMPORARY = ".tmp~"
+LOCK = ".lock~"
 # How the library calls a local file while it writes it.
 _UNFINISHED = re.compile(r"#\d+\Z")
 _EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class StoredBytes(NamedTuple):
+    """The content of an object, its version, and when the store received it."""
+
+    data: bytes
+    version: str
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store knows of an object without its content."""
+
+    size: int
+    e_tag: str
+    modified: datetime
+
+
+def is_internal(name: str) -> bool:
+    """Whether a file is a temporary or a lock of the object store."""
+    return TEMPORARY in name or name.endswith(LOCK)
 
 
 class LocalObjects:
@@ -80,7 +105,10 @@ class LocalObjects:
         return None if stats is None else _info(stats)
 
     def signatures(self, paths: Sequence[str]) -> tuple[str | None, ...]:
-        return tuple(_signature(self._stat(path)) for path in paths)
+        return tuple(
+            None if stats is None else f"{stats.st_ino:x}-{stats.st_mtime_ns:x}-{stats.st_size:x}"
+            for stats in map(self._stat, paths)
+        )
 
     def _stat(self, path: str) -> os.stat_result | None:
         refuse_unsafe(path)
@@ -96,12 +124,13 @@ class LocalObjects:
     # -- listings ------------------------------------------------------------------------
 
     def names(self, folder: str) -> list[str]:
-        try:
-            return names_in(self.root.uri, folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return [e.name for e in self._entries(folder) if e.is_file(follow_symlinks=False)]
 
     def folders(self, folder: str) -> list[str]:
+        return [entry.name for entry in self._entries(folder) if entry.is_dir()]
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        """What is directly in a directory; links are refused."""
         try:
             refuse_links(self.root.uri, folder)
             with os.scandir(f"{self.root.uri}/{folder}") as scanned:
@@ -110,8 +139,8 @@ class LocalObjects:
             return []
         for entry in entries:
             if entry.is_symlink():
-                refuse_link(f"{folder}/{entry.name}")
-        return [entry.name for entry in entries if entry.is_dir()]
+                refuse_link(f"{folder}/{entry.name}" if folder else entry.name)
+        return entries
 
     def files(self, path: str, on_link: OnLink = refuse_link) -> Iterator[tuple[str, ObjectInfo]]:
         for name, entry in walk(self.root.uri, path, on_link):
@@ -137,8 +166,7 @@ class LocalObjects:
 
     def put_unsynced(self, path: str, data: bytes) -> None:
         """Write an object that may be lost in a power failure."""
-        temporary = self._temporary(path)
-        with _removed_on_failure(temporary):
+        with self._temporary(path) as temporary:
             _write_new(temporary, data)
             os.replace(temporary, self._path(path))
 
@@ -172,10 +200,9 @@ class LocalObjects:
         Errors of ``pieces`` are those of the source and pass unchanged.
         """
         target = self._path(path)
-        temporary = self._temporary(path)
         with storage_call("write", self.root.path(path)):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _removed_on_failure(temporary):
+            with self._temporary(path) as temporary:
                 with temporary.open("xb") as file:
                     for piece in pieces:
                         file.write(piece)
@@ -186,18 +213,12 @@ class LocalObjects:
 
     def sync_folders(self, paths: Iterable[str]) -> None:
         """Sync the directories of files, and those above them."""
-        if not self.synced:
-            return
-        top = Path(self.root.uri)
-        folders: set[Path] = {top}
-        for path in paths:
-            for folder in Path(top, path).parents:
-                if folder in folders:
-                    break
-                folders.add(folder)
-        for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-            sync_directory(folder)
-        sync_directory(top.parent)
+        if self.synced:
+            top = Path(self.root.uri)
+            folders = {folder for path in paths for folder in Path(path).parents} | {Path()}
+            for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
+                sync_directory(top / folder)
+            sync_directory(top.parent)
 
     def rename(self, source: str, target: str) -> None:
         self._store.rename(source, target)
@@ -223,7 +244,10 @@ class LocalObjects:
     def delete_below(self, path: str, names: Iterable[str]) -> None:
         for name in names:
             Path(f"{self.root.uri}/{name}").unlink(missing_ok=True)
-        _remove_empty(self._path(path))
+        # The directories that are empty now, deepest first.
+        for folder, _, _ in os.walk(self._path(path), topdown=False):
+            if not os.listdir(folder):
+                os.rmdir(folder)
         self._synced_folders.clear()
 
     def remove_if_empty(self, path: str) -> None:
@@ -239,8 +263,7 @@ class LocalObjects:
         Synced after a rename, an object could be seen empty after a power failure although its
         earlier text had been safe.
         """
-        temporary = self._temporary(path)
-        with _removed_on_failure(temporary):
+        with self._temporary(path) as temporary:
             _write_new(temporary, data)
             if self.synced:
                 sync_file(temporary)
@@ -258,22 +281,20 @@ class LocalObjects:
             self._synced_folders.add(folder)
             folder = folder.parent
 
-    def _temporary(self, path: str) -> Path:
-        return self._path(f"{path}{TEMPORARY}{uuid.uuid4().hex}")
+    @contextmanager
+    def _temporary(self, path: str) -> Iterator[Path]:
+        """A neighbour of an object to be written; it is removed when that fails."""
+        temporary = self._path(f"{path}{TEMPORARY}{uuid.uuid4().hex}")
+        try:
+            yield temporary
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
 
     def _path(self, path: str) -> Path:
         refuse_unsafe(path)
         return Path(self.root.uri, path)
-
-
-@contextmanager
-def _removed_on_failure(temporary: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -291,18 +312,3 @@ def _info(stats: os.stat_result) -> ObjectInfo:
     micros = stats.st_mtime_ns // 1000
     tag = f"{stats.st_ino:x}-{micros:x}-{stats.st_size:x}"
     return ObjectInfo(stats.st_size, tag, _EPOCH + timedelta(microseconds=micros))
-
-
-def _signature(stats: os.stat_result | None) -> str | None:
-    if stats is None:
-        return None
-    return f"{stats.st_ino:x}-{stats.st_mtime_ns:x}-{stats.st_size:x}"
-
-
-def _remove_empty(top: Path) -> None:
-    """Remove the directories that a deleted prefix leaves behind, deepest first."""
-    if not top.is_dir():
-        return
-    for folder, _, _ in os.walk(top, topdown=False):
-        if not os.listdir(folder):
-            os.rmdir(folder)

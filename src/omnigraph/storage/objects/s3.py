@@ -21,9 +21,8 @@ from obstore.store import S3Store
 
 from omnigraph.errors import StorageCorrupt, StorageMissing
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.links import OnLink, refuse_link
-from omnigraph.storage.objects.roots import Root
-from omnigraph.storage.objects.types import PIECE, ObjectInfo, StoredBytes, is_internal
+from omnigraph.storage.objects.local import PIECE, ObjectInfo, StoredBytes, is_internal
+from omnigraph.storage.objects.paths import OnLink, Root, refuse_link
 
 # Whichever way an endpoint is dead: it refuses, it does not let us connect, or it takes a request
 # and never answers.
@@ -105,11 +104,9 @@ class S3Objects:
         return [str(prefix).rpartition("/")[2] for prefix in inside]
 
     def files(self, path: str, on_link: OnLink = refuse_link) -> Iterator[tuple[str, ObjectInfo]]:
-        with _explained():
-            for batch in self._store.list(f"{path}/"):
-                for entry in batch:
-                    if entry["path"] != path and not is_internal(entry["path"]):
-                        yield str(entry["path"]), _info(entry)
+        for entry in self._below(path):
+            if not is_internal(entry["path"]):
+                yield str(entry["path"]), _info(entry)
 
     def sizes(self, path: str) -> Iterator[tuple[str, int]]:
         return ((str(e["path"]), int(e["size"])) for e in self._below(path) if e["path"])
@@ -144,7 +141,6 @@ class S3Objects:
         return True
 
     def replace(self, path: str, data: bytes, expected: str) -> bool:
-        """Replace an object if it still has a tag."""
         try:
             self._put_if(path, data, {"e_tag": expected})
         except _LOST:
@@ -166,10 +162,7 @@ class S3Objects:
             pause = min(2 * pause, _LONGEST_BACKOFF.total_seconds())
 
     def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Write an object as its bytes arrive; it appears when the last piece is sent.
-
-        Errors of ``pieces`` are those of the source and pass unchanged.
-        """
+        """Write an object as its bytes arrive; it appears when the last piece is sent."""
         remaining = iter(pieces)
         first = next(remaining, b"")
         second = next(remaining, None)

@@ -9,17 +9,41 @@ replacement. No path leads out of the root, and symbolic links below it are refu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 
 from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.links import OnLink, refuse_link, refuse_links, walk
-from omnigraph.storage.objects.local import LocalObjects
-from omnigraph.storage.objects.roots import Root
+from omnigraph.storage.objects.local import LocalObjects, ObjectInfo, is_internal
+from omnigraph.storage.objects.paths import OnLink, Root, refuse_link, refuse_links, walk
 from omnigraph.storage.objects.s3 import S3Objects
-from omnigraph.storage.objects.types import ObjectInfo, Stamped, Traffic, Versioned, is_internal
 
 _CREATE_ATTEMPTS = 5
+
+
+class Versioned(NamedTuple):
+    """A text, the identity of this state of it, and when the store received it by its own clock."""
+
+    text: str
+    version: str
+    modified: datetime
+
+
+@dataclass(slots=True)
+class Traffic:
+    """How many calls of each kind a store made."""
+
+    reads: int = 0
+    writes: int = 0
+    lists: int = 0
+    deletes: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.reads + self.writes + self.lists + self.deletes
 
 
 class ObjectStore:
@@ -49,31 +73,24 @@ class ObjectStore:
 
     def read(self, path: str) -> str:
         """The text of an object; ``StorageMissing`` when there is none."""
-        return self.read_stamped(path).text
+        return self.read_versioned(path).text
 
     def read_versioned(self, path: str) -> Versioned:
-        """The text of an object and its version, for a later ``replace``."""
-        stamped = self.read_stamped(path)
-        return Versioned(stamped.text, stamped.version)
-
-    def read_stamped(self, path: str) -> Stamped:
-        """The text of an object, its version and its time, all of the same moment."""
+        """The text of an object, its version for a later ``replace``, and its time."""
         self.traffic.reads += 1
         with storage_call("read", self.address(path)):
             stored = self.backend.get(path)
         try:
-            return Stamped(stored.data.decode("utf-8"), stored.version, stored.modified)
+            return Versioned(stored.data.decode("utf-8"), stored.version, stored.modified)
         except UnicodeDecodeError:
             raise StorageCorrupt(f"'{self.root.path(path)}' is not UTF-8 text") from None
 
     def read_bytes(self, path: str) -> bytes:
-        """The bytes of an object."""
         self.traffic.reads += 1
         with storage_call("read", self.address(path)):
             return self.backend.get_bytes(path)
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """The bytes of an object, a piece at a time."""
         self.traffic.reads += 1
         with storage_call("read", self.address(path)):
             yield from self.backend.stream(path, size)
@@ -136,10 +153,7 @@ class ObjectStore:
     def files_below(
         self, path: str, on_link: OnLink = refuse_link
     ) -> Iterator[tuple[str, ObjectInfo]]:
-        """Every object at any depth below a path, with what the store knows of it.
-
-        Symbolic links are passed to ``on_link``, which raises by default.
-        """
+        """Every object at any depth below a path, with its info; ``on_link`` gets links."""
         self.traffic.lists += 1
         with storage_call("list", self.root.path(path)):
             yield from self.backend.files(path, on_link)
@@ -222,11 +236,9 @@ class ObjectStore:
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is fine."""
         self.traffic.deletes += 1
-        try:
-            with storage_call("delete", self.address(path, written=True), writes=True):
-                self.backend.delete(path)
-        except StorageMissing:
-            return
+        address = self.address(path, written=True)
+        with suppress(StorageMissing), storage_call("delete", address, writes=True):
+            self.backend.delete(path)
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Remove many objects, with one sync for each directory; missing ones are fine.

@@ -18,14 +18,12 @@ from lance.schema import LanceSchema
 
 from omnigraph.storage.lance_format.fields import ColumnProto, columns_of, new_column, schema_of
 from omnigraph.storage.lance_format.files import NewFile
-from omnigraph.storage.tables.blobs import stored_schema
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.indexes import index_name, index_segments
-from omnigraph.storage.tables.staged import staged_table
 from omnigraph.storage.tables.store import KEY, TableStore
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import StagedTable, TableChange
-from omnigraph.storage.tables.widths import batch_rows
+from omnigraph.storage.tables.types import StagedTable, TableChange, staged_table
+from omnigraph.storage.tables.wide_columns import batch_rows, stored_schema
 
 Compute = Callable[[pa.Array], pa.Array]
 """From the values of a column, or from the ids where there is none, to new values."""

@@ -17,12 +17,10 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import InternalError
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.staged import staged_table
-from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import StagedTable, TableChange
+from omnigraph.storage.tables.table import ROW_ADDRESS, Table, fragments_of
+from omnigraph.storage.tables.types import StagedTable, TableChange, staged_table
 
-ADDRESS = "_rowaddr"
-_UPDATED = "_row_last_updated_at_version"
+ROW_UPDATED = "_row_last_updated_at_version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Unfilled:
         """As Lance takes it: its structured conditions know neither vectors nor versions."""
         terms = [f"{_quoted(column)} IS NULL" for column in self.columns]
         if self.until is not None:
-            terms.append(f"{_UPDATED} <= {self.until:d}")
+            terms.append(f"{ROW_UPDATED} <= {self.until:d}")
         return " OR ".join(terms)
 
 
@@ -48,14 +46,13 @@ def unfilled_rows(
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """Columns of these rows, or of all, with their addresses; always in the same order."""
-    numbers = set(fragments)
     with lance_call("read", table.ref.path):
         condition = None if wanted is None else wanted.condition()
         dataset = table.dataset_for(condition)
         yield from dataset.scanner(
             columns=list(columns),
             filter=condition,
-            fragments=[f for f in dataset.get_fragments() if f.fragment_id in numbers],
+            fragments=fragments_of(dataset, fragments),
             with_row_address=True,
             batch_size=batch_rows,
         ).to_batches()
@@ -63,16 +60,17 @@ def unfilled_rows(
 
 def count_unfilled(table: Table, column: str) -> int:
     """How many rows have no value there."""
-    with lance_call("count", table.ref.path):
-        condition = Unfilled((column,)).condition()
-        return int(table.dataset_for(condition).count_rows(filter=condition))
+    return _count(table, Unfilled((column,)).condition())
 
 
 def count_blank(table: Table, column: str, text: str) -> int:
     """How many of them have no text to make a value of."""
     words = f"({_quoted(text)} IS NULL OR {_quoted(text)} = '')"
+    return _count(table, f"{Unfilled((column,)).condition()} AND {words}")
+
+
+def _count(table: Table, condition: str) -> int:
     with lance_call("count", table.ref.path):
-        condition = f"{Unfilled((column,)).condition()} AND {words}"
         return int(table.dataset_for(condition).count_rows(filter=condition))
 
 
@@ -98,7 +96,7 @@ class ColumnUpdate:
 
 
 def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> ColumnUpdate:
-    """Write new values for some rows of a fragment, which ``ADDRESS`` names; for any process.
+    """Write new values for some rows of a fragment, which ``ROW_ADDRESS`` names; for any process.
 
     ``values`` says how many are new, as far as the caller counts.
     """
@@ -106,7 +104,7 @@ def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> 
         target = table.dataset.get_fragment(fragment)
         if target is None:
             raise InternalError(f"'{table.ref.path}' has no fragment {fragment}")
-        metadata, fields, offsets = target.update_columns(rows, ADDRESS, with_offsets=True)
+        metadata, fields, offsets = target.update_columns(rows, ROW_ADDRESS, with_offsets=True)
     text = json.dumps(metadata.to_json())
     return ColumnUpdate(rows.num_rows, values, text, fragment, tuple(fields), bytes(offsets))
 

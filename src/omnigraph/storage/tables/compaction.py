@@ -8,58 +8,32 @@ what an index covers, so that a second run finds work again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import lance
 from lance import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata
 from lance.optimize import CompactionTask
 
 from omnigraph.storage.checksums import FileSum
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.fragments import TableLocator
+from omnigraph.storage.tables.fragments import StagedFragment, TableLocator, discard_fragments
 from omnigraph.storage.tables.segments import BuiltIndex, Segment
-from omnigraph.storage.tables.staged import new_files, staged_table
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import AUTO_CLEANUP, StagedTable, TableChange, TableRef
-from omnigraph.storage.tables.widths import batch_rows
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentState:
-    """A fragment of a table, and how much of it is deleted."""
-
-    number: int
-    signature: str
-    rows: int
-    deleted: int = 0
-    size: int = 0
-    """Bytes of its files, without those of large blobs."""
-
-
-def fragment_states(table: Table) -> tuple[FragmentState, ...]:
-    """The fragments of a version in the order of a scan."""
-    with lance_call("read", table.ref.path):
-        fragments = [fragment.metadata for fragment in table.dataset.get_fragments()]
-    return tuple(
-        FragmentState(
-            info.number,
-            info.signature,
-            info.rows,
-            int(metadata.num_deletions),
-            sum(file.file_size_bytes or 0 for file in metadata.files),
-        )
-        for info, metadata in zip(table.fragments(), fragments, strict=True)
-    )
-
-
-# -- in other processes ---------------------------------------------------------------------------
+from omnigraph.storage.tables.types import (
+    AUTO_CLEANUP,
+    StagedTable,
+    TableChange,
+    TableRef,
+    new_files,
+    staged_table,
+)
+from omnigraph.storage.tables.wide_columns import batch_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +60,6 @@ class CompactionResult:
 def compaction_split(
     table: Table, locator: TableLocator, numbers: Sequence[int]
 ) -> CompactionSplit:
-    """Fragments of a table to be compacted by any process."""
     with lance_call("read", table.ref.path):
         dataset = table.dataset
         form = str(dataset.data_storage_version)
@@ -104,23 +77,17 @@ def compact(split: CompactionSplit) -> CompactionResult:
         "options": _options(split.file_version),
     }
     with lance_call("compact", locator.path):
-        dataset = lance.dataset(
-            locator.uri, version=locator.version, storage_options=locator.options
-        )
+        dataset = locator.open()
         rows = batch_rows(dataset.schema)
         if rows is not None:
             task["options"] |= {"batch_size": rows}
-        done: Any = _task(json.dumps(task)).execute(dataset)
+        made: CompactionTask = CompactionTask.from_json(json.dumps(task))  # type: ignore[attr-defined]
+        done: Any = made.execute(dataset)
         new = tuple(json.dumps(fragment.to_json()) for fragment in done.new_fragments)
     if not parse_root(locator.uri, locator.options).is_local:
         return CompactionResult(split.fragments, new)
     files = new_files(LanceOperation.Append(_read(new)))
     return CompactionResult(split.fragments, new, tuple(checked_sums(locator.uri, files).items()))
-
-
-def _task(text: str) -> CompactionTask:
-    made: CompactionTask = CompactionTask.from_json(text)  # type: ignore[attr-defined]
-    return made
 
 
 def _options(file_version: str) -> dict[str, object]:
@@ -137,14 +104,8 @@ def _options(file_version: str) -> dict[str, object]:
     }
 
 
-def discard_compaction(datasets: Datasets, ref: TableRef, done: Iterable[CompactionResult]) -> None:
-    """Remove rows that will never be committed."""
-    for result in done:
-        for text in result.new:
-            for file in json.loads(text)["files"]:
-                path = f"{ref.path}/data/{file['path']}"
-                datasets.objects.delete(path)
-                datasets.objects.delete_prefix(path.removesuffix(".lance"))
+def discard_compaction(datasets: Datasets, ref: TableRef, done: CompactionResult) -> None:
+    discard_fragments(datasets, ref.path, (StagedFragment(0, text) for text in done.new))
 
 
 # -- staging --------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import Checksums
 from omnigraph.storage.durable import Durability, sync_directory, sync_tree
-from omnigraph.storage.first_read import FirstReads, VersionGuard, damaged_file
+from omnigraph.storage.first_read import FirstReads, damaged_file
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import (
     base_addresses,
@@ -37,15 +37,17 @@ from omnigraph.storage.lance_format.manifests import (
     replace_addresses,
     without_indexes,
 )
-from omnigraph.storage.lance_format.names import (
+from omnigraph.storage.objects.failures import storage_call
+from omnigraph.storage.objects.paths import (
     branch_file,
-    manifest_name,
+    is_file_in_copy,
+    refuse_link,
+    refuse_links,
+    refused,
     transaction_file,
+    version_file,
     version_number,
 )
-from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.graph_paths import is_file_in_copy, refused
-from omnigraph.storage.objects.links import refuse_link, refuse_links
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import FILE_FOLDERS, TableRef, VersionInfo
@@ -54,7 +56,6 @@ _HANDLES = 64
 _INDEX_CACHE = 64 << 20
 _METADATA_CACHE = 64 << 20
 _CHECK_CACHE = 1 << 20
-_VERSIONS = "_versions"
 TABLE_FOLDERS = (*sorted(FILE_FOLDERS), "tree")
 HINT = "latest_version_hint.json"
 """What Lance writes beside versions and changes; it may be wrong."""
@@ -95,21 +96,18 @@ class Datasets:
         """A handle of the caller's own; without a version the newest, found by a listing."""
         self.refuse_links(ref)
         self.opened += 1
-        if version is None and self.root.is_local:
-            return self._open_newest(ref)
-        return self._open_at(ref, version)
-
-    def _open_newest(self, ref: TableRef) -> LanceDataset:
-        """The newest by the names of the files: a damaged one may say that it is another."""
+        if version is not None or not self.root.is_local:
+            return self._open_at(ref, version)
+        # The newest by the names of the files: a damaged one may say that it is another.
         try:
-            return self._open_at(ref, self._last_listed(ref))
+            return self._open_at(ref, max(self.listed_versions(ref), default=None))
         except StorageMissing:
             # It was set aside by its writer since it was listed.
-            return self._open_at(ref, self._last_listed(ref))
+            return self._open_at(ref, max(self.listed_versions(ref), default=None))
 
     def _open_at(self, ref: TableRef, version: int | None) -> LanceDataset:
         if version is not None:
-            self.check_version_file(ref, version)
+            self.first_reads.check_version_file(ref, version)
         try:
             with lance_call("open", ref.path):
                 opened = lance.dataset(
@@ -121,31 +119,18 @@ class Datasets:
                 named = [base.path for base in opened.base_paths().values()]
         except StorageCorrupt as error:
             # Nothing else is read by an open.
-            raise self._damaged_version(ref, version) if version else error from error
+            raise damaged_file(ref.version_path(version)) if version else error from error
         number = int(opened.version)
-        if version not in (None, number):
-            raise self._damaged_version(ref, version)
+        if version is not None and version != number:
+            raise damaged_file(ref.version_path(version))
         if all(self._addresses.localize(address, ref.location) == address for address in named):
             return opened
-        return self._open_localized(ref, number)
-
-    def check_version_file(self, ref: TableRef, version: int) -> None:
-        """Check the file of a version before Lance reads it; ``StorageCorrupt`` names it."""
-        self.first_reads.check_version_file(ref, self.version_path(ref, version))
-
-    def is_damaged_version(self, path: str) -> bool:
-        """Whether a version file, by its path relative to the root, is not what was written."""
-        folder, _, name = path.rpartition(f"/{_VERSIONS}/")
-        return self.first_reads.is_damaged(folder, f"{_VERSIONS}/{name}")
-
-    def _damaged_version(self, ref: TableRef, version: int) -> StorageCorrupt:
-        return damaged_file(self.version_path(ref, version))
+        # A handle that reads the files which are here, though nothing on storage changes.
+        message = self._localized_message(ref, number)
+        return self._from_message(ref, number, message, self._session)
 
     def refuse_links(self, ref: TableRef) -> None:
-        """Refuse a local table or branch that is a link, or has one for a directory.
-
-        Lance would follow it, also to write and to remove.
-        """
+        """Refuse a local table that is a link or has one for a directory: Lance would follow it."""
         if self.root.is_local:
             refuse_links(self.root.uri, ref.path)
             top = self.root.path(ref.path)
@@ -170,7 +155,7 @@ class Datasets:
         """
         if ref.branch is None or version >= self._localized_from.get(ref.path, version + 1):
             return True
-        path = self.version_path(ref, version)
+        path = ref.version_path(version)
         try:
             named = base_addresses(self.objects.read_bytes(path), path)
         except StorageMissing:
@@ -180,14 +165,8 @@ class Datasets:
         self._localized_from[ref.path] = version
         return True
 
-    def _open_localized(self, ref: TableRef, version: int) -> LanceDataset:
-        """A handle that reads the files which are here, though nothing on storage changes."""
-        return self._from_message(
-            ref, version, self._localized_message(ref, version), self._session
-        )
-
     def _localized_message(self, ref: TableRef, version: int) -> bytes:
-        path = self.version_path(ref, version)
+        path = ref.version_path(version)
         raw = replace_addresses(
             self.objects.read_bytes(path),
             path,
@@ -207,10 +186,6 @@ class Datasets:
                 serialized_manifest=content,
             )
 
-    def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
-        """The guard of the version of a handle: which of its files were checked."""
-        return self.first_reads.guard(ref, dataset, self.version_path)
-
     def unindexed(self, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
         """A handle of the same version that knows no indexes; for reading and staging only."""
         with self._lock:
@@ -220,7 +195,7 @@ class Datasets:
                     self._unindexed_session = _session()
                 version = int(dataset.version)
                 whole = self._localized_message(ref, version)
-                content = without_indexes(whole, self.version_path(ref, version))
+                content = without_indexes(whole, ref.version_path(version))
                 handle = self._from_message(ref, version, content, self._unindexed_session)
                 self._unindexed[dataset] = handle
             return handle
@@ -236,8 +211,16 @@ class Datasets:
 
         ``check`` runs when a handle was opened, and raises when it is not the one that is meant.
         """
-        tag = e_tag if e_tag is not None else self._tag(ref, version)
-        key = (ref.path, version, tag)
+        if e_tag is None:
+            info = self.info(ref, version)
+            if info is None:
+                raise StorageMissing(
+                    f"version {version} of '{ref.path}' does not exist",
+                    hint="it may have been removed by cleanup",
+                    details={"table": ref.path, "version": version},
+                )
+            e_tag = info.e_tag or ""
+        key = (ref.path, version, e_tag)
         with self._lock:
             handle = self._handles.get(key)
             if handle is not None:
@@ -251,7 +234,7 @@ class Datasets:
 
     def keep(self, ref: TableRef, info: VersionInfo, dataset: LanceDataset) -> None:
         """Keep the handle that a commit returned: the next read or write starts from it."""
-        self.first_reads.follow(ref, dataset, self.version_path(ref, info.version))
+        self.first_reads.follow(ref, dataset)
         self._keep((ref.path, info.version, info.e_tag or ""), dataset)
 
     def _keep(self, key: tuple[str, int, str], dataset: LanceDataset) -> None:
@@ -261,7 +244,6 @@ class Datasets:
                 self._handles.popitem(last=False)
 
     def forget(self) -> None:
-        """Drop every handle that is kept."""
         with self._lock:
             self._handles.clear()
 
@@ -274,21 +256,11 @@ class Datasets:
         self.first_reads.forget()
         self.forget()
 
-    def _tag(self, ref: TableRef, version: int) -> str:
-        info = self.info(ref, version)
-        if info is None:
-            raise StorageMissing(
-                f"version {version} of '{ref.path}' does not exist",
-                hint="it may have been removed by cleanup",
-                details={"table": ref.path, "version": version},
-            )
-        return info.e_tag or ""
-
     # -- versions ------------------------------------------------------------------------
 
     def info(self, ref: TableRef, version: int) -> VersionInfo | None:
         """The file of a version, or ``None`` when the version does not exist."""
-        path = self.version_path(ref, version)
+        path = ref.version_path(version)
         head = self.objects.head(path)
         if head is None:
             return None
@@ -296,20 +268,14 @@ class Datasets:
 
     def newest(self, ref: TableRef, version: int) -> int:
         """The newest version, walking up from one that exists."""
-        while self.objects.head(self.version_path(ref, version + 1)) is not None:
+        while self.objects.head(ref.version_path(version + 1)) is not None:
             version += 1
         return version
 
     def listed_versions(self, ref: TableRef) -> list[int]:
         """Every version that has a file, oldest first; not checked for being readable."""
-        names = self.objects.list(f"{ref.path}/{_VERSIONS}")
+        names = self.objects.list(f"{ref.path}/_versions")
         return sorted(v for v in map(version_number, names) if v is not None)
-
-    def _last_listed(self, ref: TableRef) -> int | None:
-        return max(self.listed_versions(ref), default=None)
-
-    def version_path(self, ref: TableRef, version: int) -> str:
-        return f"{ref.path}/{_VERSIONS}/{manifest_name(version)}"
 
     @contextmanager
     def definite_outcome(self, ref: TableRef, version: int) -> Iterator[None]:
@@ -339,7 +305,7 @@ class Datasets:
 
         Adopted when its writer died, and may not have recorded them.
         """
-        names = [f"{_VERSIONS}/{manifest_name(version)}", *files]
+        names = [version_file(version), *files]
         if made_by is not None:
             names.append(_transaction_name(made_by))
         if adopted:
@@ -364,7 +330,7 @@ class Datasets:
         """
         with lance_call("read", ref.path):
             made_by = dataset.read_transaction(version)
-        names = [f"{_VERSIONS}/{manifest_name(version)}"]
+        names = [version_file(version)]
         if made_by is not None:
             transaction = _transaction_name(made_by)
             # The first version of a branch has none.
@@ -377,7 +343,18 @@ class Datasets:
         For new tables and for those of dead writers, of which it is unknown which files are safe.
         """
         if self.synced:
-            files = [*self._own_files(ref), *self._refs(ref)]
+            top = Path(self.root.path(ref.path))
+            # Not those of the branches below it, nor what is being written.
+            files = [
+                path
+                for path in top.rglob("*")
+                if path.is_file()
+                and not path.name.startswith(".tmp")
+                and path.relative_to(top).parts[0] != "tree"
+            ]
+            if ref.branch is not None:
+                references = Path(self.root.path(ref.location), "_refs")
+                files += [path for path in references.rglob("*") if path.is_file()]
             try:
                 sync_tree(files, self.root.uri, missing_ok=True, visible=True)
             except OSError as error:
@@ -392,21 +369,6 @@ class Datasets:
         if self.synced and folder.is_dir():
             with storage_call("sync", location):
                 sync_directory(folder)
-
-    def _own_files(self, ref: TableRef) -> list[Path]:
-        """The files of one copy, not those of the branches below it nor what is being written."""
-        top = Path(self.root.path(ref.path))
-        return [
-            path
-            for path in top.rglob("*")
-            if path.is_file()
-            and not path.name.startswith(".tmp")
-            and path.relative_to(top).parts[0] != "tree"
-        ]
-
-    def _refs(self, ref: TableRef) -> list[Path]:
-        refs = Path(self.root.path(ref.location), "_refs")
-        return [path for path in refs.rglob("*") if path.is_file()] if ref.branch else []
 
 
 def _session(size: int | None = None) -> Any:

@@ -14,14 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
-from omnigraph.storage.tables.blobs import is_blob
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import Deletions, delete_in_fragment
-from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.widths import batch_rows, null_column
+from omnigraph.storage.tables.table import ROW_ADDRESS, ROW_ID, Table, fragments_of
+from omnigraph.storage.tables.wide_columns import batch_rows, is_blob, null_column
 
-ROW_ID = "_rowid"
-ROW_ADDRESS = "_rowaddr"
 _MOST_IDS = 20_000
 
 
@@ -97,15 +94,13 @@ def find_rows(
     it numbers every row of the table first.
     """
     dataset = table.dataset
-    some = None if fragments is None else set(fragments)
     with lance_call("read", table.ref.path):
-        wanted = [f for f in dataset.get_fragments() if some is None or f.fragment_id in some]
         # These are numbers that Lance gave itself. Many of them are read faster with the rest.
         few = len(row_ids) <= _MOST_IDS
         rows = dataset.scanner(
             columns=columns,
             filter=f"{ROW_ID} IN ({', '.join(map(str, row_ids.tolist()))})" if few else None,
-            fragments=wanted,
+            fragments=None if fragments is None else fragments_of(dataset, fragments),
             with_row_id=True,
             with_row_address=True,
             batch_size=batch_rows(dataset.schema, columns),

@@ -23,10 +23,16 @@ from omnigraph.errors import (
     StorageError,
     StorageMissing,
     StorageUnavailable,
-    StorageUnknown,
 )
 from omnigraph.exhaustion import as_memory_exceeded
-from omnigraph.storage.objects.failures import denied, failed_look, no_space_or_right, translate
+from omnigraph.storage.objects.failures import (
+    denied,
+    disk_refusal,
+    system_code,
+    system_failure,
+    translate,
+    unanswered,
+)
 
 # Names of files, which may spell anything, and the places in a library's source.
 _BUILD_PATH = re.compile(r"\S*/\S*")
@@ -82,7 +88,6 @@ def lance_call(action: str, target: str, *, writes: bool = False) -> Iterator[No
 def translate_lance(
     error: BaseException, action: str, target: str, *, writes: bool = False
 ) -> OmniGraphError:
-    """The typed error for a failure of Lance."""
     text = f"cannot {action} '{target}'"
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
@@ -92,13 +97,14 @@ def translate_lance(
         return Conflict(f"{text}: another writer was faster", hint="refresh and retry")
     if isinstance(error, OSError) and error.errno is not None:
         return translate(error, action, target, writes=writes)
-    definite = no_space_or_right(message, text)
+    code = system_code(message)
+    definite = disk_refusal(code, text)
     if definite is not None:
         return definite
     if _DENIED.search(message):
         return denied(text)
     # Lance calls a file damaged that could only not be opened.
-    failed = None if writes else failed_look(message, text)
+    failed = None if writes else system_failure(code, text)
     if failed is not None:
         return failed
     if _CORRUPT.search(message) or (not writes and _READER.search(str(error))):
@@ -109,12 +115,12 @@ def translate_lance(
     if _EXISTS.search(message):
         return AlreadyExists(f"{text}: it exists already")
     if not _GONE.search(message) and _TRANSIENT.search(message):
-        return _unanswered(text, writes)
+        return unanswered(text, writes)
     if _MISSING.search(message) or (_NO_FILE.search(message) and not writes):
         return StorageMissing(f"{text}: it does not exist")
     if isinstance(error, pa.ArrowInvalid):
         return _damaged(text)
-    return _unanswered(text, writes) if writes else StorageError(text)
+    return unanswered(text, writes) if writes else StorageError(text)
 
 
 class UnfitValues(Exception):
@@ -139,19 +145,13 @@ def index_build(index: str, table: str) -> Iterator[None]:
         failure = translate_lance(error, action, table)
         if type(failure) not in (StorageError, InternalError, AlreadyExists):
             raise failure from error
-        if _refuses_values(error):
+        # What fails on the way to the store or the disk is an OSError, whatever it says.
+        is_call = isinstance(error, TypeError | ValueError | NotImplementedError)
+        if not isinstance(error, OSError) and (is_call or _UNPROCESSABLE.search(str(error))):
             raise UnfitValues(str(failure)) from error
         raise StorageUnavailable(
             f"cannot {action} '{table}': a request of the build failed", hint="repeat later"
         ) from error
-
-
-def _refuses_values(error: BaseException) -> bool:
-    # What fails on the way to the store or the disk is an OSError, whatever it says.
-    if isinstance(error, OSError):
-        return False
-    is_call = isinstance(error, TypeError | ValueError | NotImplementedError)
-    return is_call or _UNPROCESSABLE.search(str(error)) is not None
 
 
 def is_unsupported_filter(error: Exception) -> bool:
@@ -164,9 +164,3 @@ def _damaged(text: str) -> StorageCorrupt:
         f"{text}: its data is damaged",
         hint="verify_graph() names the files; restore them from a backup",
     )
-
-
-def _unanswered(text: str, writes: bool) -> StorageError:
-    if writes:
-        return StorageUnknown(f"{text}: no answer, the outcome is unknown")
-    return StorageUnavailable(f"{text}: the store does not answer", hint="repeat later")

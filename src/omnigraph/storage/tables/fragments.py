@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import lance
 import numpy as np
@@ -31,20 +32,22 @@ from omnigraph.errors import (
 )
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.lance_format.manifests import manifest_message, without_indexes
-from omnigraph.storage.lance_format.names import manifest_name
 from omnigraph.storage.objects.failures import storage_call
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import parse_root, version_file
 from omnigraph.storage.read_back import checked_sums
-from omnigraph.storage.tables.blobs import is_blob, is_stored_blob, stored_data, stored_schema
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.staged import new_files
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
-from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import TableRef
+from omnigraph.storage.tables.table import ROW_ADDRESS, ROW_ID, FragmentInfo, Table
+from omnigraph.storage.tables.types import TableRef, new_files
+from omnigraph.storage.tables.wide_columns import (
+    is_blob,
+    is_stored_blob,
+    stored_data,
+    stored_schema,
+)
 
 _READ_ROWS = 65_536
-_ROW_ID, _ROW_ADDRESS = "_rowid", "_rowaddr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +84,35 @@ class StagedFragment:
         return FragmentMetadata.from_json(self.fragment)
 
 
-def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> FragmentTarget:
-    """The target for fragments that become a version of ``ref``, in the format of ``table``.
+P = TypeVar("P", FragmentInfo, StagedFragment)
 
-    ``ref`` may be a branch that has no copy of the table yet.
-    """
+
+def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> FragmentTarget:
+    """The target for fragments of ``ref``, maybe a branch that has no copy of ``table`` yet."""
     dataset = table.dataset
     with lance_call("read", table.ref.path):
         columns = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
         columns.sort(key=lambda column: is_stored_blob(column[1]))
-        fields = tuple(number for column, field in columns for number in _numbers(column, field))
+        # The numbers of what has data of its own in a file; a blob is one, whatever it consists of.
+        numbers = [
+            [int(column.id())] if is_stored_blob(field) else _leaves(column)
+            for column, field in columns
+        ]
     return FragmentTarget(
         datasets.root.path(ref.path),
         ref.path,
         ref == table.ref,
         str(dataset.data_storage_version),
-        fields,
+        tuple(chain.from_iterable(numbers)),
         datasets.options,
     )
 
 
-def _numbers(column: Any, field: pa.Field) -> Iterator[int]:
-    """The numbers of what has data of its own in a file; a blob is one, whatever it consists of."""
-    if is_stored_blob(field):
-        yield int(column.id())
-    else:
-        yield from _leaves(column)
-
-
-def _leaves(column: Any) -> Iterator[int]:
-    inner = list(column.children())
+def _leaves(column: Any) -> list[int]:
+    inner = column.children()
     if not inner:
-        yield int(column.id())
-    for child in inner:
-        yield from _leaves(child)
+        return [int(column.id())]
+    return [number for child in inner for number in _leaves(child)]
 
 
 def write_staged_fragments(
@@ -189,14 +187,12 @@ def require_fragment_files(
                 )
 
 
-def discard_fragments(
-    datasets: Datasets, target: FragmentTarget, fragments: Iterable[StagedFragment]
-) -> None:
+def discard_fragments(datasets: Datasets, path: str, fragments: Iterable[StagedFragment]) -> None:
     """Remove rows that will never be committed."""
     for fragment in fragments:
         for name in fragment.files:
-            datasets.objects.delete(f"{target.path}/{name}")
-            datasets.objects.delete_prefix(f"{target.path}/{name.removesuffix('.lance')}")
+            datasets.objects.delete(f"{path}/{name}")
+            datasets.objects.delete_prefix(f"{path}/{name.removesuffix('.lance')}")
 
 
 # -- rows that are replaced -----------------------------------------------------------------------
@@ -236,6 +232,10 @@ class TableLocator:
     rows: int = 0
     """How many rows it has, where the caller said so."""
 
+    def open(self) -> lance.LanceDataset:
+        # Not cached: a branch may be deleted and created again while a process lives.
+        return lance.dataset(self.uri, version=self.version, storage_options=self.options)
+
 
 def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocator:
     """The address of an open table, for processes that open it themselves."""
@@ -251,7 +251,6 @@ def locate_table(datasets: Datasets, table: Table, rows: int = 0) -> TableLocato
 
 
 def open_version(locator: TableLocator) -> Table:
-    """The table in another process."""
     with report_removed_version(locator), lance_call("open", locator.path):
         return Table(TableRef(locator.path), _dataset(locator))
 
@@ -274,9 +273,28 @@ def report_removed_version(locator: TableLocator) -> Iterator[None]:
         raise
 
 
-def fragment_sizes(table: Table) -> list[tuple[int, int]]:
-    """The fragments of a table and how many rows each has, to divide work."""
-    return [(fragment.number, fragment.rows) for fragment in table.fragments()]
+def in_groups(fragments: Iterable[P], rows: int) -> Iterator[list[P]]:
+    """Fragments in their order, in groups of about ``rows`` rows."""
+    group: list[P] = []
+    count = 0
+    for fragment in fragments:
+        group.append(fragment)
+        count += fragment.rows
+        if count >= rows:
+            yield group
+            group, count = [], 0
+    if group:
+        yield group
+
+
+def fragment_groups(fragments: Iterable[FragmentInfo], rows: int) -> Iterator[tuple[int, ...]]:
+    """The numbers of fragments, in groups of about ``rows`` rows.
+
+    >>> list(fragment_groups([FragmentInfo(n, "", 5) for n in range(5)], 10))
+    [(0, 1), (2, 3), (4,)]
+    """
+    for group in in_groups(fragments, rows):
+        yield tuple(fragment.number for fragment in group)
 
 
 def row_addresses(
@@ -291,8 +309,8 @@ def row_addresses(
 
 def _addresses(fragment: Any, key: str) -> pa.Table:
     rows = fragment.to_table(columns=[key], with_row_id=True, with_row_address=True)
-    homes = [rows[name].cast(pa.int64()) for name in (_ROW_ADDRESS, _ROW_ID)]
-    return pa.table([rows[key], *homes], [key, _ROW_ADDRESS, _ROW_ID])
+    homes = [rows[name].cast(pa.int64()) for name in (ROW_ADDRESS, ROW_ID)]
+    return pa.table([rows[key], *homes], [key, ROW_ADDRESS, ROW_ID])
 
 
 def delete_addresses(locator: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
@@ -320,8 +338,8 @@ def delete_keys(
                 continue
             rows = rows.filter(hit)
             positions.append(matches.drop_null().to_numpy().astype(np.int64))
-            row_ids.append(rows[_ROW_ID].to_numpy())
-            done.append(delete_in_fragment(fragment, rows[_ROW_ADDRESS].to_numpy()))
+            row_ids.append(rows[ROW_ID].to_numpy())
+            done.append(delete_in_fragment(fragment, rows[ROW_ADDRESS].to_numpy()))
     empty = np.empty(0, np.int64)
     return (
         np.concatenate([empty, *positions]),
@@ -331,15 +349,10 @@ def delete_keys(
 
 
 def _dataset(locator: TableLocator) -> lance.LanceDataset:
-    # Not cached: a branch may be deleted and created again while a process lives.
-    if locator.has_damaged_index:
-        return _unindexed(locator)
-    return lance.dataset(locator.uri, version=locator.version, storage_options=locator.options)
-
-
-def _unindexed(locator: TableLocator) -> lance.LanceDataset:
-    """A damaged index is detected only in local tables."""
-    path = f"{locator.uri}/_versions/{manifest_name(locator.version)}"
+    if not locator.has_damaged_index:
+        return locator.open()
+    # A damaged index is detected only in local tables.
+    path = f"{locator.uri}/{version_file(locator.version)}"
     with storage_call("read", path), open(path, "rb") as file:
         content = without_indexes(manifest_message(file.read(), path), path)
     return lance.LanceDataset(locator.uri, version=locator.version, serialized_manifest=content)
@@ -349,7 +362,7 @@ def delete_in_fragment(fragment: Any, addresses: np.ndarray) -> Deletions:
     """Mark rows of an opened fragment as deleted."""
     # Lance takes text only; these are numbers that it gave itself.
     text = ", ".join(map(str, addresses.tolist()))
-    left = fragment.delete(f"{_ROW_ADDRESS} IN ({text})")
+    left = fragment.delete(f"{ROW_ADDRESS} IN ({text})")
     if left is None:
         return Deletions(len(addresses), (), (int(fragment.fragment_id),))
     return Deletions(len(addresses), (json.dumps(left.to_json()),))

@@ -25,9 +25,13 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.lance_format.files import Damaged
-from omnigraph.storage.lance_format.names import branch_file, transaction_file
-from omnigraph.storage.objects.graph_paths import is_branch, refused
-from omnigraph.storage.objects.roots import parse_root
+from omnigraph.storage.objects.paths import (
+    branch_file,
+    is_branch,
+    parse_root,
+    refused,
+    transaction_file,
+)
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.read_back import (
     check_new_fork,
@@ -35,14 +39,14 @@ from omnigraph.storage.read_back import (
     is_readable_reference,
     set_aside,
 )
-from omnigraph.storage.tables.blobs import stored_schema
-from omnigraph.storage.tables.cleaning import delete_files, delete_versions, removal_of
 from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import StagedFragment, TableLocator
 from omnigraph.storage.tables.ledger import check_added, withdraw
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
+from omnigraph.storage.tables.versions import delete_files, delete_versions, removal_of
+from omnigraph.storage.tables.wide_columns import stored_schema
 
 _LISTINGS = 8
 
@@ -164,7 +168,7 @@ class InlineTables:
                 check_version(datasets, ref, version, sync=False)
         except Damaged as damaged:
             datasets.objects.delete_prefix(ref.path)
-            raise damaged.damage.error() from None
+            raise damaged.error() from None
         datasets.sync_table(ref)
         datasets.note_new(ref)
 
@@ -178,9 +182,9 @@ class InlineTables:
         try:
             check_version(datasets, ref, version)
         except Damaged as damaged:
-            if damaged.damage.unreadable_version:
+            if damaged.unreadable_version:
                 set_aside(datasets, ref, version)
-            raise damaged.damage.error() from None
+            raise damaged.error() from None
 
     # -- branches of one dataset ---------------------------------------------------------
 
@@ -225,7 +229,7 @@ class InlineTables:
             check_new_fork(self._datasets, ref, version)
         except Damaged as damaged:
             self._remove_fork(ref)
-            raise damaged.damage.error() from None
+            raise damaged.error() from None
         except OmniGraphError:
             # One reference that cannot be read would hide all branches of the table.
             if not is_readable_reference(self._datasets, ref):
@@ -277,7 +281,7 @@ class InlineTables:
 
         Inline because a log has no pins: its newest version is what counts.
         """
-        if self._is_written(location):
+        if self._datasets.objects.list(f"{location}/_versions"):
             self._add(location, rows, "append")
             return
         try:
@@ -285,9 +289,6 @@ class InlineTables:
         except AlreadyExists:
             # Another writer created the table between our check and our write.
             self._add(location, rows, "append")
-
-    def _is_written(self, location: str) -> bool:
-        return bool(self._datasets.objects.list(f"{location}/_versions"))
 
     def _add(self, location: str, rows: pa.Table, mode: str) -> None:
         ref = TableRef(location)
@@ -307,8 +308,8 @@ class InlineTables:
             if written.version == 1:
                 self._datasets.objects.delete_prefix(location)
             else:
-                withdraw(self._datasets, ref, written, damaged.damage)
-            raise damaged.damage.error() from None
+                withdraw(self._datasets, ref, written, damaged)
+            raise damaged.error() from None
         self._datasets.sync_table(ref)
         self._datasets.checksums.record()
 
@@ -355,9 +356,7 @@ def as_if_committed(locator: TableLocator, steps: Sequence[StagedTable]) -> Iter
     """
     with ExitStack() as made:
         with lance_call("open", locator.path):
-            at = lance.dataset(
-                locator.uri, version=locator.version, storage_options=locator.options
-            )
+            at = locator.open()
         for step in steps:
             if not isinstance(step.transaction, Transaction):
                 raise InternalError("cannot read a write that another process staged")

@@ -17,13 +17,13 @@ import lance
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation
 from lance.file import LanceFileReader
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import write_fragments
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.durable import sync_tree
-from omnigraph.storage.lance_format.files import Damage, Damaged, NewFile
-from omnigraph.storage.lance_format.names import branch_file
+from omnigraph.storage.lance_format.files import Damaged, NewFile
 from omnigraph.storage.objects.failures import storage_call
+from omnigraph.storage.objects.paths import branch_file
 from omnigraph.storage.read_back import (
     check_added_files,
     check_staged_files,
@@ -31,12 +31,12 @@ from omnigraph.storage.read_back import (
     expand,
     set_aside,
 )
-from omnigraph.storage.tables.blobs import is_stored_blob
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.staged import is_blob_folder, new_files
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
-from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef
+from omnigraph.storage.tables.table import fragments_of
+from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef, is_blob_folder, new_files
+from omnigraph.storage.tables.wide_columns import is_stored_blob
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -77,7 +77,7 @@ class Ledger:
             check_added(datasets, ref, created)
         except Damaged as damaged:
             datasets.objects.delete_prefix(location)
-            raise damaged.damage.error() from None
+            raise damaged.error() from None
         datasets.sync_table(ref)
         datasets.note_new(ref)
         return cls(datasets, ref, created)
@@ -88,7 +88,7 @@ class Ledger:
 
     def check_rows(self) -> None:
         """Check the deletion files; ``StorageCorrupt`` when one is damaged."""
-        self._datasets.guard(self.ref, self._dataset).check_rows(self._dataset)
+        self._datasets.first_reads.guard(self.ref, self._dataset).check_rows(self._dataset)
 
     @property
     def version(self) -> int:
@@ -96,7 +96,6 @@ class Ledger:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """The metadata of the table as text."""
         metadata = self._dataset.schema.metadata or {}
         return {key.decode(): value.decode() for key, value in metadata.items()}
 
@@ -106,11 +105,10 @@ class Ledger:
         return frozenset(fragment.fragment_id for fragment in self._dataset.get_fragments())
 
     def advance(self, version: int) -> None:
-        """Move to another version."""
         if not self._datasets.names_this_root(self.ref, self.version):
             self._dataset = self._datasets.open(self.ref, version)
             return
-        path = self._datasets.version_path(self.ref, version)
+        path = self.ref.version_path(version)
         self._datasets.first_reads.check_version_form(path)
         with lance_call("open", self.ref.path):
             self._dataset = self._dataset.checkout_version(version)
@@ -123,18 +121,13 @@ class Ledger:
     ) -> pa.Table:
         """Rows at this version; with ``fragments`` only those in some of its fragments."""
         with lance_call("read", self.ref.path):
-            wanted_fragments = None
-            if fragments is not None:
-                wanted = frozenset(fragments)
-                wanted_fragments = [
-                    p for p in self._dataset.get_fragments() if p.fragment_id in wanted
-                ]
-                if not wanted_fragments:
-                    return self._dataset.schema.empty_table()
+            selected = None if fragments is None else fragments_of(self._dataset, fragments)
+            if selected == []:
+                return self._dataset.schema.empty_table()
             return self._dataset.scanner(
                 columns=None if columns is None else list(columns),
                 filter=condition,
-                fragments=wanted_fragments,
+                fragments=selected,
             ).to_table()
 
     # -- writing -------------------------------------------------------------------------
@@ -230,39 +223,36 @@ class Ledger:
         fresh = self._datasets.open_anew(self.ref, self.version)
         with lance_call("read", self.ref.path):
             fragments = fresh.get_fragments()
-        added = [fragment for fragment in fragments if fragment.fragment_id not in existing]
-        files = [*_data_files(fragment.metadata for fragment in added), *self._new_marks(fragments)]
-        check_added_files(self._datasets, self.ref, files)
-        if not self._is_in(files, rows, key):
-            raise Damaged(Damage(self._datasets.root.path(self.ref.path), "rows are missing"))
-
-    def _is_in(self, files: Iterable[NewFile], rows: pa.Table, key: str) -> bool:
-        """Whether all rows are in some data files, to the letter."""
+        data = [
+            NewFile(f"data/{file.path}", file.file_size_bytes)
+            for fragment in fragments
+            if fragment.fragment_id not in existing
+            for file in fragment.metadata.files
+            if file.base_id is None
+        ]
+        # The deletion files that came with this version.
+        marks = [
+            NewFile(mark.path(fragment.fragment_id), deleted=mark.num_deleted_rows)
+            for fragment in fragments
+            if (mark := fragment.metadata.deletion_file) is not None
+            and mark.base_id is None
+            and mark.read_version >= self.version - 1
+        ]
+        check_added_files(self._datasets, self.ref, [*data, *marks])
         top, columns = self._datasets.root.path(self.ref.path), [key, _CONTENT]
         stored: set[tuple[str, str | None]] = set()
         with lance_call("read", self.ref.path):
-            for file in files:
-                if file.deleted is None:
-                    reader = LanceFileReader(f"{top}/{file.name}", columns=columns)
-                    stored |= _pairs(reader.read_all().to_table(), key)
-        return _pairs(rows, key) <= stored
+            for new in data:
+                reader = LanceFileReader(f"{top}/{new.name}", columns=columns)
+                stored |= _pairs(reader.read_all().to_table(), key)
+        if not _pairs(rows, key) <= stored:
+            raise Damaged(self._datasets.root.path(self.ref.path), "rows are missing")
 
     def contains(self, rows: pa.Table, key: str) -> bool:
         """Whether exactly these rows are there, for a writer that got no answer."""
         return _pairs(rows, key) <= _pairs(self.read([key, _CONTENT]), key)
 
-    def _new_marks(self, fragments: Iterable[lance.LanceFragment]) -> Iterable[NewFile]:
-        """The deletion files that came with this version."""
-        for fragment in fragments:
-            marks = fragment.metadata.deletion_file
-            if (
-                marks is not None
-                and marks.base_id is None
-                and marks.read_version >= self.version - 1
-            ):
-                yield NewFile(marks.path(fragment.fragment_id), deleted=marks.num_deleted_rows)
-
-    def withdraw(self, damage: Damage) -> bool:
+    def withdraw(self, damage: Damaged) -> bool:
         """Take back the version that this handle wrote; whether others may have seen it.
 
         An unreadable version is set aside, and its number is free again. Any other is
@@ -333,14 +323,7 @@ def _pairs(rows: pa.Table, key: str) -> set[tuple[str, str | None]]:
     return set(zip(rows[key].to_pylist(), rows[_CONTENT].to_pylist(), strict=True))
 
 
-def _data_files(fragments: Iterable[FragmentMetadata]) -> Iterable[NewFile]:
-    for fragment in fragments:
-        for data in fragment.files:
-            if data.base_id is None:
-                yield NewFile(f"data/{data.path}", data.file_size_bytes)
-
-
-def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: Damage) -> bool:
+def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: Damaged) -> bool:
     """See ``Ledger.withdraw``; the caller made sure that there was no write since."""
     version = int(dataset.version)
     if damage.unreadable_version:
@@ -389,10 +372,7 @@ def note_made(
 
 
 def adopt_versions(datasets: Datasets, ref: TableRef, first: int, last: int) -> None:
-    """Note what a dead writer brought with some versions, if it did not come to that.
-
-    Never fails: what cannot be read is unverified.
-    """
+    """Note what a dead writer brought with some versions; what cannot be read is unverified."""
     for version in range(first, last + 1):
         with suppress(OmniGraphError):
             if datasets.info(ref, version) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from lance import LanceDataset
@@ -10,47 +11,12 @@ from omnigraph.errors import ReadOnly
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.types import TableRef
 
-_READS = frozenset(
-    {
-        "centroids",
-        "count_rows",
-        "data_storage_version",
-        "describe_indices",
-        "filter",
-        "fragment_ids",
-        "get_fragment",
-        "get_fragments",
-        "has_index",
-        "has_stable_row_ids",
-        "head",
-        "index_statistics",
-        "join",
-        "join_asof",
-        "lance_schema",
-        "list_indices",
-        "max_field_id",
-        "metadata",
-        "partition_expression",
-        "prewarm_index",
-        "read_blob_ranges",
-        "read_blobs",
-        "sample",
-        "scanner",
-        "schema",
-        "session",
-        "slice",
-        "sort_by",
-        "sql",
-        "stats",
-        "take",
-        "take_blobs",
-        "to_batches",
-        "to_pandas",
-        "to_table",
-        "uri",
-        "validate",
-        "version",
-    }
+_READS = re.compile(
+    "centroids|count_rows|data_storage_version|describe_indices|filter|fragment_ids"
+    "|get_fragment|get_fragments|has_index|has_stable_row_ids|head|index_statistics|join"
+    "|join_asof|lance_schema|list_indices|max_field_id|metadata|partition_expression"
+    "|prewarm_index|read_blob_ranges|read_blobs|sample|scanner|schema|session|slice|sort_by|sql"
+    "|stats|take|take_blobs|to_batches|to_pandas|to_table|uri|validate|version"
 )
 
 
@@ -72,7 +38,7 @@ def _refused(name: str) -> Any:
 
 
 for _name in dir(LanceDataset):
-    if not _name.startswith("_") and _name not in _READS:
+    if not _name.startswith("_") and not _READS.fullmatch(_name):
         setattr(ReadOnlyDataset, _name, _refused(_name))
 
 

@@ -1,8 +1,8 @@
 """The only door to Lance's searches: words by a text index, neighbours by vectors.
 
-A text search uses the index alone: the caller searches rows in fragments that it does not cover.
- A vector search covers every row, by the index where there is one and by brute force
-elsewhere. Rows are named by their stable row ids.
+A text search uses the index alone: the caller searches rows in fragments that it does not cover. A
+vector search covers every row, by the index where there is one and by brute force elsewhere. Rows
+are named by their stable row ids.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow as pa
 from lance.query import MatchQuery
 
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
-from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.widths import batch_rows
+from omnigraph.storage.tables.table import Table, fragments_of
+from omnigraph.storage.tables.wide_columns import batch_rows
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -65,7 +65,6 @@ class Hits:
         return len(self.row_ids)
 
     def head(self, limit: int | None) -> Hits:
-        """The first so many."""
         return self if limit is None else Hits(self.row_ids[:limit], self.scores[:limit])
 
 
@@ -74,10 +73,7 @@ NOTHING = Hits(np.empty(0, np.uint64), np.empty(0, np.float64))
 
 @dataclass(frozen=True, slots=True)
 class SearchIndex:
-    """The index of one column: which fragments of the table it covers.
-
-    ``metric`` is that of a vector index.
-    """
+    """The index of one column: which fragments it covers, and the metric of a vector index."""
 
     name: str
     column: str
@@ -154,8 +150,7 @@ def text_hits(
 ) -> Hits | None:
     """The rows that an index finds for any of the words, best first, with their scores.
 
-    None when the index does not support so many edits or the filter, as
-    one on a column whose index is damaged.
+    None when it does not support so many edits, or the filter: one on a damaged index.
     """
     if condition is not None and table.avoids_index(condition):
         return None
@@ -244,11 +239,9 @@ def column_batches(
 ) -> Iterator[pa.RecordBatch]:
     """One column with the row ids, of the whole table or of some fragments, in their order."""
     with lance_call("read", table.ref.path):
-        selected = None
-        if fragments is not None:
-            selected = [p for p in table.dataset.get_fragments() if p.fragment_id in fragments]
-            if not selected:
-                return
+        selected = None if fragments is None else fragments_of(table.dataset, fragments)
+        if selected == []:
+            return
         yield from table.dataset.scanner(
             columns=[column],
             fragments=selected,

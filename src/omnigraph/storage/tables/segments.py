@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -106,7 +105,12 @@ def _facts(name: str, indexes: Sequence[Any], rows: Mapping[int, int]) -> IndexF
     covered_by_segment = [set(segment.fragment_ids) & rows.keys() for segment in segments]
     covered: set[int] = set().union(*covered_by_segment)
     count = sum(rows[number] for number in covered)
-    moments = [_as_stored(s.created_at) for s in segments if s.created_at is not None]
+    # In milliseconds, as stored; the process that built an index knows more digits.
+    moments = [
+        s.created_at.replace(microsecond=s.created_at.microsecond // 1000 * 1000)
+        for s in segments
+        if s.created_at is not None
+    ]
     return IndexFacts(
         name,
         str(same[0].index_type),
@@ -120,11 +124,6 @@ def _facts(name: str, indexes: Sequence[Any], rows: Mapping[int, int]) -> IndexF
         sum(int(segment.size_bytes or 0) for segment in segments),
         max(moments, default=None),
     )
-
-
-def _as_stored(moment: datetime) -> datetime:
-    """In milliseconds, as stored; the process that built an index knows more digits."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def partitions_of(table: Table, name: str) -> int | None:
@@ -188,7 +187,7 @@ def build_segment(build: IndexBuild) -> BuiltIndex | None:
     spec, locator = build.spec, build.locator
     try:
         with index_build(spec.name, locator.path):
-            dataset = _open(locator)
+            dataset = locator.open()
             settings = index_settings(replace(spec, partitions=build.partitions))
             if spec.kind is IndexKind.VECTOR and build.partitions == 1:
                 settings["ivf_centroids"] = _one_centroid(dataset, spec)
@@ -218,7 +217,7 @@ def train_centroids(locator: TableLocator, spec: IndexSpec, partitions: int) -> 
     """
     try:
         with index_build(spec.name, locator.path):
-            builder = IndicesBuilder(_open(locator), spec.column)
+            builder = IndicesBuilder(locator.open(), spec.column)
             return builder.train_ivf(partitions, distance_type=spec.metric).centroids
     except UnfitValues:
         return None
@@ -230,21 +229,15 @@ def join_segments(
     """Merge segments that cover different fragments into one; their files are removed."""
     spec = built[0].spec
     with lance_call(f"build the {spec.name} index of", locator.path):
-        whole = _open(locator).merge_existing_index_segments([segment.index for segment in built])
+        whole = locator.open().merge_existing_index_segments([segment.index for segment in built])
     joined = BuiltIndex(spec, whole)
     discard_segments(datasets, locator.path, (b for b in built if b.folder != joined.folder))
     return joined
 
 
 def discard_segments(datasets: Datasets, path: str, built: Iterable[BuiltIndex]) -> None:
-    """Remove segments that will never be committed."""
     for segment in built:
         datasets.objects.delete_prefix(f"{path}/{segment.folder}")
-
-
-def _open(locator: TableLocator) -> LanceDataset:
-    # A build borrows its handle for itself alone.
-    return lance.dataset(locator.uri, version=locator.version, storage_options=locator.options)
 
 
 def _one_centroid(dataset: LanceDataset, spec: IndexSpec) -> pa.FixedSizeListArray:

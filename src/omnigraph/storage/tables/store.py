@@ -17,20 +17,13 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import (
-    InternalError,
-    StorageError,
-    StorageUnknown,
-    VersionMismatch,
-)
+from omnigraph.errors import InternalError, StorageError, StorageUnknown, VersionMismatch
 from omnigraph.storage.checksums import FileSum
-from omnigraph.storage.lance_format.files import Damaged, NewFile
+from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.read_back import check_blobs, check_staged_files, check_version
-from omnigraph.storage.tables.blobs import is_stored_blob, stored_data
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.tables.indexes import build_index, index_segments
-from omnigraph.storage.tables.staged import is_blob_folder, staged_table
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import (
     CommittedTable,
@@ -38,10 +31,11 @@ from omnigraph.storage.tables.types import (
     StagedTable,
     TableChange,
     TableRef,
-    VersionInfo,
+    is_blob_folder,
+    staged_table,
 )
 from omnigraph.storage.tables.upserts import NEW, Replacement, keep_row_ids, row_ids_of
-from omnigraph.storage.tables.widths import batch_rows
+from omnigraph.storage.tables.wide_columns import batch_rows, is_stored_blob, stored_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,10 +75,6 @@ class TableStore:
         with lance_call("open", ref.path):
             return int(self._datasets.open(ref).version)
 
-    def info(self, ref: TableRef, version: int) -> VersionInfo | None:
-        """The file of a version, or ``None`` when the version does not exist."""
-        return self._datasets.info(ref, version)
-
     def transaction_id(self, ref: TableRef, version: int) -> str | None:
         """Which write made a version; ``None`` when that is not recorded."""
         dataset = self._datasets.shared(ref, version)
@@ -97,14 +87,7 @@ class TableStore:
     def stage_append(self, table: Table, data: Data) -> StagedTable:
         """Add rows without checking keys."""
         with lance_call("stage an append to", table.ref.path):
-            transaction = write_fragments(
-                stored_data(data),
-                table.dataset,
-                mode="append",
-                return_transaction=True,
-                max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=self.storage_options,
-            )
+            transaction = self._write(table, data, return_transaction=True)
         rows = _added_rows(transaction.operation)
         return staged_table(table, TableChange.APPEND, transaction, inserted=rows)
 
@@ -132,9 +115,9 @@ class TableStore:
         """An upsert of many rows, divided into existing and new ones; they are streamed."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, deleted = self._delete_keys(table, replacement.keys)
-            replaced = self._fragments(table, replacement.rows)
+            replaced = self._write(table, replacement.rows)
             keep_row_ids(replaced, replacement.row_ids)
-            added = [] if new is None else self._fragments(table, new)
+            added = [] if new is None else self._write(table, new)
         return self._stage_replacement(table, transaction, replaced, added, deleted)
 
     def _delete_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
@@ -150,13 +133,7 @@ class TableStore:
             if deletions is None:
                 raise InternalError(f"rows of '{table.ref.path}' to delete are missing")
             return _update(table, deletions), deletions.rows
-        transaction, stats = (
-            table.dataset_for(KEY)
-            .merge_insert(KEY)
-            .when_matched_delete()
-            .execute_uncommitted(pa.table({KEY: keys}))
-        )
-        return transaction, int(stats["num_deleted_rows"])
+        return _delete_by_key(table, keys)
 
     def stage_changes(
         self,
@@ -166,14 +143,11 @@ class TableStore:
         row_ids: np.ndarray,
         new: pa.Table,
     ) -> StagedTable:
-        """Rows that replace some marked as deleted, with their row ids, and new rows.
-
-        Keys are not looked up.
-        """
+        """Rows that replace some marked as deleted, with their ids, and new rows; no key lookup."""
         with lance_call("stage an upsert into", table.ref.path):
-            replaced = self._fragments(table, rows) if rows.num_rows else []
+            replaced = self._write(table, rows) if rows.num_rows else []
             keep_row_ids(replaced, row_ids)
-            added = self._fragments(table, new) if new.num_rows else []
+            added = self._write(table, new) if new.num_rows else []
         return self._stage_replacement(
             table, _update(table, deletions), replaced, added, deletions.rows
         )
@@ -231,26 +205,24 @@ class TableStore:
         added: Sequence[StagedFragment],
     ) -> StagedTable:
         """Fragments that replace rows marked as deleted by other processes, and new ones."""
-        kept = []
-        for staged_fragment, row_ids in replaced:
-            fragment = staged_fragment.metadata()
-            keep_row_ids([fragment], row_ids)
-            kept.append(fragment)
-        new = [staged_fragment.metadata() for staged_fragment in added]
+        kept = [fragment.metadata() for fragment, _ in replaced]
+        for metadata, (_, row_ids) in zip(kept, replaced, strict=True):
+            keep_row_ids([metadata], row_ids)
+        new = [fragment.metadata() for fragment in added]
         staged = self._stage_replacement(
             table, _update(table, deletions), kept, new, deletions.rows
         )
-        return replace(
-            staged, sums=_sums_of([*(staged_fragment for staged_fragment, _ in replaced), *added])
-        )
+        return replace(staged, sums=_sums_of([*(fragment for fragment, _ in replaced), *added]))
 
-    def _fragments(self, table: Table, data: Data) -> list[FragmentMetadata]:
+    def _write(self, table: Table, data: Data, mode: str = "append", **options: Any) -> Any:
+        """Write rows beside a table: the fragments, or a transaction of them if asked for."""
         return write_fragments(
             stored_data(data),
             table.dataset,
-            mode="append",
+            mode=mode,
             max_rows_per_file=ROWS_PER_FRAGMENT,
             storage_options=self.storage_options,
+            **options,
         )
 
     def stage_update(self, table: Table, data: Data) -> StagedTable:
@@ -269,14 +241,8 @@ class TableStore:
         """Replace all rows, also by none; the schema becomes that of ``data``."""
         before = table.count()
         with lance_call("stage an overwrite of", table.ref.path):
-            transaction = write_fragments(
-                stored_data(data),
-                table.dataset,
-                mode="overwrite",
-                return_transaction=True,
-                max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=self.storage_options,
-                enable_stable_row_ids=True,
+            transaction = self._write(
+                table, data, "overwrite", return_transaction=True, enable_stable_row_ids=True
             )
         rows = _added_rows(transaction.operation)
         return staged_table(
@@ -288,13 +254,7 @@ class TableStore:
         if not len(keys):
             return None
         with lance_call("stage a delete from", table.ref.path):
-            transaction, stats = (
-                table.dataset_for(KEY)
-                .merge_insert(KEY)
-                .when_matched_delete()
-                .execute_uncommitted(pa.table({KEY: keys.cast(pa.string())}))
-            )
-        deleted = int(stats["num_deleted_rows"])
+            transaction, deleted = _delete_by_key(table, keys.cast(pa.string()))
         if not deleted:
             return None
         return staged_table(table, TableChange.DELETE, transaction, deleted=deleted)
@@ -335,7 +295,11 @@ class TableStore:
         nothing has moved. On S3 only their sums are noted.
         """
         for step in steps:
-            files = self._expected_files(step, steps[0].base)
+            files = step.files
+            if not self._datasets.root.is_local:
+                schema = self._datasets.shared(step.ref, steps[0].base).schema
+                if not any(map(is_stored_blob, schema)):
+                    files = tuple(file for file in files if not is_blob_folder(file))
             check_staged_files(self._datasets, step.ref, files, step.sums)
 
     def commit_staged(
@@ -398,17 +362,8 @@ class TableStore:
             names = [file.name for file in staged.files]
             check_blobs(committed, self._datasets.root.path(ref.path), names)
         except Damaged as damaged:
-            raise damaged.damage.error() from None
+            raise damaged.error() from None
         return content.transaction_id
-
-    def _expected_files(self, staged: StagedTable, version: int) -> tuple[NewFile, ...]:
-        """The files of a staged write; on S3 without blobs where there can be none."""
-        if self._datasets.root.is_local:
-            return staged.files
-        schema = self._datasets.shared(staged.ref, version).schema
-        if any(is_stored_blob(column) for column in schema):
-            return staged.files
-        return tuple(file for file in staged.files if not is_blob_folder(file))
 
     def check_landed(self, ref: TableRef, version: int) -> None:
         """Check the version that a dead writer left, whose files it had checked before."""
@@ -416,7 +371,7 @@ class TableStore:
             try:
                 check_version(self._datasets, ref, version)
             except Damaged as damaged:
-                raise damaged.damage.error() from None
+                raise damaged.error() from None
 
     def landed(self, staged: StagedTable, version: int) -> bool:
         """Whether a version is the work of this staged write."""
@@ -425,6 +380,16 @@ class TableStore:
         except StorageError:
             # Missing or unreadable: nothing can build on it.
             return False
+
+
+def _delete_by_key(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+    transaction, stats = (
+        table.dataset_for(KEY)
+        .merge_insert(KEY)
+        .when_matched_delete()
+        .execute_uncommitted(pa.table({KEY: keys}))
+    )
+    return transaction, int(stats["num_deleted_rows"])
 
 
 def _update(table: Table, deletions: Deletions) -> Transaction:

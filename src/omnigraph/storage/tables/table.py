@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 from lance import LanceDataset, LanceFragment
 
-from omnigraph.storage.tables.blobs import is_blob, is_stored_blob
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.indexes import index_name
 from omnigraph.storage.tables.types import Coverage, TableRef
-from omnigraph.storage.tables.widths import batch_rows
+from omnigraph.storage.tables.wide_columns import batch_rows, is_blob, is_stored_blob
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 
 
 _FIRST_PIECE = 256
-_ROW_ID = "_rowid"
-_ROW_ADDRESS = "_rowaddr"
+ROW_ID = "_rowid"
+ROW_ADDRESS = "_rowaddr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,9 @@ class FragmentInfo:
     number: int
     signature: str
     rows: int
+    deleted: int = 0
+    size: int = 0
+    """Bytes of its files, without those of large blobs."""
 
 
 class Table:
@@ -46,7 +48,7 @@ class Table:
         self.ref = ref
         self._handle = dataset
         self._datasets = datasets
-        self._guard = None if datasets is None else datasets.guard(ref, dataset)
+        self._guard = None if datasets is None else datasets.first_reads.guard(ref, dataset)
 
     @property
     def dataset(self) -> LanceDataset:
@@ -105,10 +107,7 @@ class Table:
         limit: int | None = None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the rows that a condition keeps, in no promised order.
-
-        With ``fragments`` only of those.
-        """
+        """Batches of the rows that a condition keeps, in no promised order."""
         names = None if columns is None else list(columns)
         with lance_call("read", self.ref.path):
             try:
@@ -129,7 +128,7 @@ class Table:
     ) -> pa.Table:
         """As ``scan``, in one table."""
         names = None if columns is None else list(columns)
-        rows = self._batch_rows(names)
+        rows = batch_rows(self.schema, names)
         with lance_call("read", self.ref.path):
             try:
                 return self.dataset_for(condition).to_table(
@@ -155,26 +154,19 @@ class Table:
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         dataset = self.dataset_for(condition)
-        rows = self._batch_rows(names)
-        selected = None
-        if fragments is not None:
-            wanted = set(fragments)
-            selected = [f for f in dataset.get_fragments() if f.fragment_id in wanted]
+        rows = batch_rows(self.schema, names)
         scanner = dataset.scanner(
             columns=names,
             filter=condition,
             limit=limit,
             with_row_id=row_ids,
-            fragments=selected,
+            fragments=None if fragments is None else fragments_of(dataset, fragments),
             batch_size=rows,
             # Batches that are read ahead take memory too.
             batch_readahead=None if rows is None else 1,
             fragment_readahead=None if rows is None else 1,
         )
         yield from scanner.to_batches()
-
-    def _batch_rows(self, names: Sequence[str] | None) -> int | None:
-        return batch_rows(self._handle.schema, names)
 
     def _filtered(
         self,
@@ -191,7 +183,7 @@ class Table:
         """
         wanted = list(self.dataset.schema.names) if names is None else names
         read = list(dict.fromkeys((*wanted, *_columns_of(condition, self.dataset.schema))))
-        shown = [*wanted, "_rowid"] if row_ids else wanted
+        shown = [*wanted, ROW_ID] if row_ids else wanted
         left = limit
         for batch in self._batches(read, None, row_ids, None, fragments):
             kept = pa.Table.from_batches([batch]).filter(condition).select(shown)
@@ -204,7 +196,7 @@ class Table:
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Rows by their stable row ids, in the order asked for."""
-        self._batch_rows(columns)
+        batch_rows(self.schema, columns)
         with lance_call("read", self.ref.path):
             return self.dataset._take_rows(
                 list(row_ids), None if columns is None else list(columns)
@@ -219,18 +211,17 @@ class Table:
         """Columns of the rows of some fragments, with ``_rowid`` as the last one."""
         wanted = set(numbers)
         names = list(columns)
-        size = self._batch_rows(names)
+        size = batch_rows(self.schema, names)
         with lance_call("read", self.ref.path):
-            selected = [f for f in self.dataset.get_fragments() if f.fragment_id in wanted]
             rows = self.dataset.scanner(
                 columns=names,
-                fragments=selected,
+                fragments=fragments_of(self.dataset, wanted),
                 with_row_id=True,
                 with_row_address=True,
                 batch_size=size,
             ).to_table()
-        kept = rows.select([*names, _ROW_ID])
-        homes = rows[_ROW_ADDRESS].to_numpy() >> np.uint64(32)
+        kept = rows.select([*names, ROW_ID])
+        homes = rows[ROW_ADDRESS].to_numpy() >> np.uint64(32)
         cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(homes)]
         rows_by_fragment = {number: kept.slice(0, 0) for number in wanted}
         for start, end in pairwise(cuts):
@@ -239,24 +230,24 @@ class Table:
         return rows_by_fragment
 
     def sorted_scan(
-        self, columns: Sequence[str], key: str, batch_rows: int, batch_bytes: int
+        self, columns: Sequence[str], key: str, most_rows: int, batch_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """All rows in the order of one column, blobs as bytes.
 
         Only that column is sorted in memory; the rows are fetched by their ids, in pieces of about
         so many rows or bytes, whichever is less.
         """
-        order = self.read([key], row_ids=True).sort_by(key)["_rowid"]
+        order = self.read([key], row_ids=True).sort_by(key)[ROW_ID]
         blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
         plain = [name for name in columns if name not in blobs]
-        fitting = self._batch_rows(plain) or batch_rows
-        start, size = 0, min(batch_rows, _FIRST_PIECE, fitting)
+        fitting = batch_rows(self.schema, plain) or most_rows
+        start, size = 0, min(most_rows, _FIRST_PIECE, fitting)
         while start < len(order):
             row_ids = order.slice(start, size).to_pylist()
             start += len(row_ids)
             rows = self.take(row_ids, plain)
             # The next piece is chosen by how wide the rows of this one were.
-            size = max(1, min(batch_rows, 2 * size, batch_bytes * len(rows) // (rows.nbytes or 1)))
+            size = max(1, min(most_rows, 2 * size, batch_bytes * len(rows) // (rows.nbytes or 1)))
             yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
 
     def whole_rows(
@@ -274,7 +265,7 @@ class Table:
         plain = [name for name in columns if name not in blobs]
         for batch in self.scan(plain, condition, row_ids=True, fragments=fragments):
             if batch.num_rows:
-                rows, row_ids = pa.Table.from_batches([batch]), batch[_ROW_ID].to_pylist()
+                rows, row_ids = pa.Table.from_batches([batch]), batch[ROW_ID].to_pylist()
                 yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
 
     def _with_blobs(
@@ -301,7 +292,7 @@ class Table:
             rows = self.dataset.scanner(
                 columns=plain, fragments=[last], with_row_id=True
             ).to_table()
-        row_ids = rows[_ROW_ID].to_pylist()
+        row_ids = rows[ROW_ID].to_pylist()
         columns = [
             self.read_blobs(field.name, row_ids) if is_blob(field) else rows[field.name]
             for field in schema
@@ -395,6 +386,12 @@ class Table:
         }
 
 
+def fragments_of(dataset: LanceDataset, numbers: Iterable[int]) -> list[LanceFragment]:
+    """The fragments of a version that have some numbers, in the order of a scan."""
+    wanted = frozenset(numbers)
+    return [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in wanted]
+
+
 def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
     """A fragment by its files, whose names are unique, its overlays and its deletion file."""
     metadata = fragment.metadata
@@ -403,7 +400,13 @@ def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
     if metadata.overlays:
         files += f"|{metadata.overlays!r}"
     signature = files if deleted is None else f"{files}-{deleted.read_version}.{deleted.id}"
-    return FragmentInfo(fragment.fragment_id, signature, metadata.num_rows)
+    return FragmentInfo(
+        fragment.fragment_id,
+        signature,
+        metadata.num_rows,
+        int(metadata.num_deletions),
+        sum(file.file_size_bytes or 0 for file in metadata.files),
+    )
 
 
 def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from omnigraph.storage.checksums import FileSum
+from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.lance_format.files import NewFile
+from omnigraph.storage.objects.paths import version_file
+
+if TYPE_CHECKING:
+    from lance import Transaction
+
+    from omnigraph.storage.tables.table import Table
 
 AUTO_CLEANUP = "lance.auto_cleanup."
 """How the settings begin by which Lance removes versions on its own, in the middle of a commit."""
@@ -25,6 +31,10 @@ class TableRef:
     def path(self) -> str:
         """The directory of this copy relative to the root."""
         return self.location if self.branch is None else f"{self.location}/tree/{self.branch}"
+
+    def version_path(self, version: int) -> str:
+        """The file of a version relative to the root."""
+        return f"{self.path}/{version_file(version)}"
 
 
 class TableVersion(NamedTuple):
@@ -175,3 +185,64 @@ class Coverage:
     @property
     def complete(self) -> bool:
         return self.covered == self.fragments
+
+
+def staged_table(
+    table: Table,
+    change: TableChange,
+    transaction: Transaction,
+    *,
+    base: int | None = None,
+    inserted: int = 0,
+    updated: int = 0,
+    deleted: int = 0,
+    sums: Sums | None = None,
+) -> StagedTable:
+    """A staged write to a table, with the files that its transaction names as new.
+
+    ``base`` is the version that it has to follow, if not that of the table.
+    """
+    return StagedTable(
+        table.ref,
+        change,
+        table.version if base is None else base,
+        str(transaction.uuid),
+        inserted,
+        updated,
+        deleted,
+        tuple(new_files(transaction.operation)),
+        sums or {},
+        transaction,
+    )
+
+
+def is_blob_folder(file: NewFile) -> bool:
+    """Whether a pattern matches the blobs beside a data file."""
+    return file.name.startswith("data/") and file.name.endswith("/*")
+
+
+def new_files(operation: Any) -> Iterator[NewFile]:
+    """The files that a write added to its own copy of a table."""
+    for group in (operation, *(getattr(operation, "groups", None) or ())):
+        for name in ("fragments", "new_fragments"):
+            for fragment in getattr(group, name, None) or ():
+                for data in fragment.files:
+                    if data.base_id is None:
+                        yield NewFile(f"data/{data.path}", data.file_size_bytes)
+                        # Large blobs lie in a directory of their own beside the data file.
+                        yield NewFile(f"data/{data.path.removesuffix('.lance')}/*")
+    rewritten = set(getattr(operation, "fields_modified", None) or ())
+    for fragment in getattr(operation, "updated_fragments", None) or ():
+        marks = fragment.deletion_file
+        if marks is not None and marks.base_id is None:
+            yield NewFile(marks.path(fragment.id), deleted=marks.num_deleted_rows)
+        # Columns that were replaced lie in files of their own.
+        for data in fragment.files:
+            if data.base_id is None and rewritten.intersection(data.fields):
+                yield NewFile(f"data/{data.path}", data.file_size_bytes)
+    for index in getattr(operation, "new_indices", None) or ():
+        folder = f"_indices/{index.uuid}"
+        if not index.files:
+            yield NewFile(f"{folder}/*")
+        for file in index.files or ():
+            yield NewFile(f"{folder}/{file.path}", file.size_bytes)

@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import ROW_ID, Table
 from omnigraph.storage.tables.types import TableRef
 
-_ROW_ID = "_rowid"
 # Up to so many rows every value is looked up, of more rows some.
 _SMALL, _SAMPLE = 20_000, 500
 _CHUNK = 500
@@ -33,7 +32,6 @@ def files_of_version(table: Table) -> list[str]:
 
 
 def branch_names(datasets: Datasets, location: str) -> list[str]:
-    """The branches of a dataset."""
     dataset = datasets.open(TableRef(location))
     with lance_call("list the branches of", location):
         return sorted(dataset.branches.list())
@@ -72,7 +70,7 @@ def equality_gap(table: Table, column: str) -> IndexGap | None:
                     there = _rows(dataset, condition, use_index=False)
                 else:
                     kept = everything.filter(pc.is_in(everything[column], value_set=chunk))
-                    there = np.sort(kept[_ROW_ID].to_numpy())
+                    there = np.sort(kept[ROW_ID].to_numpy())
             except (ValueError, pa.ArrowInvalid) as error:
                 if is_unsupported_filter(error):
                     # Queries do not use the index of such a column either.
@@ -87,7 +85,7 @@ def _rows(dataset: object, condition: pc.Expression, *, use_index: bool) -> npt.
     scanner = dataset.scanner(  # type: ignore[attr-defined]
         columns=[], filter=condition, with_row_id=True, use_scalar_index=use_index
     )
-    row_ids: npt.NDArray[np.uint64] = np.sort(scanner.to_table()[_ROW_ID].to_numpy())
+    row_ids: npt.NDArray[np.uint64] = np.sort(scanner.to_table()[ROW_ID].to_numpy())
     return row_ids
 
 

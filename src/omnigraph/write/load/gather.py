@@ -17,7 +17,7 @@ from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import ValueProblem, convert_column
 from omnigraph.lang.values.spelling import key_id, show
 from omnigraph.storage.tables.store import KEY
-from omnigraph.storage.tables.widths import BATCH_BYTES, vector_bytes
+from omnigraph.storage.tables.wide_columns import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_bytes, blob_size
 from omnigraph.write.delta import Kind, refuse_wide
 from omnigraph.write.ids import new_ids, spelled_keys

@@ -15,7 +15,7 @@ from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.values.arrow import type_name
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
-from omnigraph.storage.tables.widths import vector_bytes
+from omnigraph.storage.tables.wide_columns import vector_bytes
 from omnigraph.write.conform import conform, first_repeated
 from omnigraph.write.delta import Kind, refuse_wide
 from omnigraph.write.load.intake import Intake

@@ -1,14 +1,14 @@
-"""Orphaned files of a table, which no version of any branch references: left by dead writers.
+"""The files that versions of a table reference, and the orphans that no version of any branch does.
 
-They are only listed here. An uncommitted write has such files too, so they may be removed only
-when no writer needs them.
+Orphans are left by dead writers, and are only listed here. An uncommitted write has such files too,
+so they may be removed only when no writer needs them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from lance import LanceDataset
 
 from omnigraph.errors import StorageMissing
+from omnigraph.storage.lance_format.addresses import parse_table_address
 from omnigraph.storage.objects.failures import storage_call
+from omnigraph.storage.objects.paths import refuse_unsafe
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import TableRef, split_file
@@ -24,6 +26,33 @@ from omnigraph.storage.tables.types import TableRef, split_file
 _FOLDERS = ("data", "_deletions", "_indices")
 # How Lance and the object store call a local file while they write it.
 _UNFINISHED = re.compile(r"^\.tmp|#\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedFile:
+    """A file that some version names."""
+
+    path: str
+    """Relative to the root of the graph."""
+    is_transaction: bool
+
+
+def referenced_files(
+    datasets: Datasets, ref: TableRef, until: int | None = None
+) -> Iterator[ReferencedFile]:
+    """The files that versions name, all or up to one, wherever in the graph they lie."""
+    dataset = datasets.open(ref, until)
+    seen: set[tuple[str, str]] = set()
+    with lance_call("list the files of", ref.path):
+        for batch in dataset.tracked_files():
+            columns = [batch.column(n).to_pylist() for n in ("version", "base_uri", "path", "type")]
+            for version, base, name, kind in zip(*columns, strict=True):
+                if (base, name) not in seen and (until is None or version <= until):
+                    seen.add((base, name))
+                    # An address may be under the root that the graph was moved from.
+                    path = f"{parse_table_address(base, ref.location)[1]}/{name}"
+                    refuse_unsafe(path)
+                    yield ReferencedFile(path, kind == "transaction file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +111,13 @@ def referenced_names(datasets: Datasets, location: str) -> set[str]:
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):
         copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]
-        return {name for copy in copies for name in _named(copy)}
-
-
-def _named(table: LanceDataset) -> Iterable[str]:
-    """What the versions of one copy name, wherever it lies: names are given only once."""
-    for batch in table.tracked_files():
-        yield from batch.column("path").to_pylist()
+        # Wherever a file lies: names are given only once.
+        return {
+            name
+            for copy in copies
+            for batch in copy.tracked_files()
+            for name in batch.column("path").to_pylist()
+        }
 
 
 def name_in_versions(segments: list[str]) -> str:

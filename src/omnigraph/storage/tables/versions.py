@@ -1,4 +1,4 @@
-"""Which versions a table has, what removing some would free, and their removal.
+"""Which versions a table has, what they did, what removing some would free, and their removal.
 
 Lance removes the files of a version before the version itself, so a process that dies in between
 leaves versions that cannot be read. Here Lance only lists what can be removed: version files are
@@ -13,14 +13,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from omnigraph.storage.objects.graph_paths import is_removable_file, refused
+from lance import LanceOperation
+
+from omnigraph.errors import OmniGraphError
+from omnigraph.storage.objects.local import ObjectInfo
+from omnigraph.storage.objects.paths import is_removable_file, refused
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.objects.types import ObjectInfo
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.orphaned_files import name_in_versions, referenced_names
+from omnigraph.storage.tables.files import name_in_versions, referenced_names
+from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import TableRef, split_file
 
+RESERVED = "ReserveFragments"
+"""An operation without a Python class: a version with the same fragments and columns as before."""
+_UNNAMED = "BaseOperation"
 # More files than any table has: Lance lists a thousand by default.
 _ALL = 1 << 40
 
@@ -68,7 +75,6 @@ def versions_of(datasets: Datasets, ref: TableRef) -> list[VersionStamp]:
 
 
 def freed_by(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Freed:
-    """What Lance would remove with these versions."""
     if not versions:
         return Freed(0, 0, {})
     explanation = _explain(datasets, ref, versions)
@@ -104,7 +110,7 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
                 sizes[f"{ref.path}/{name}"] = int(file.size_bytes)
                 if file.unverified:
                     unverified.add(f"{ref.path}/{name}")
-        manifests = {datasets.version_path(ref, version): version for version in wanted}
+        manifests = {ref.version_path(version): version for version in wanted}
         going = [version for path, version in manifests.items() if path in sizes]
         if going == wanted:
             for path in sizes:
@@ -126,7 +132,7 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
 
 def delete_versions(datasets: Datasets, ref: TableRef, versions: Iterable[int]) -> None:
     """Remove version files, oldest first; their removal is durable when this returns."""
-    datasets.objects.delete_all(datasets.version_path(ref, version) for version in sorted(versions))
+    datasets.objects.delete_all(ref.version_path(version) for version in sorted(versions))
     datasets.forget()
 
 
@@ -164,3 +170,42 @@ def fork_files(objects: ObjectStore, location: str) -> Iterator[tuple[str, str, 
         split = split_file(path.removeprefix(f"{top}/"))
         if split is not None and split[0]:
             yield split[0], path, info
+
+
+def operations_between(
+    datasets: Datasets, ref: TableRef, after: int, until: int
+) -> tuple[str, ...]:
+    """The operations that made the versions behind one up to another; empty if unreadable."""
+    return tuple(_name(datasets, ref, version) for version in range(after + 1, until + 1))
+
+
+def restored_version(datasets: Datasets, ref: TableRef, version: int) -> int | None:
+    """The version that another one restored; none when it did something else, or cannot be read."""
+    operation = _operation(datasets, ref, version)
+    return int(operation.version) if isinstance(operation, LanceOperation.Restore) else None
+
+
+def _operation(datasets: Datasets, ref: TableRef, version: int) -> object | None:
+    try:
+        with lance_call("read the transactions of", ref.path):
+            transaction = datasets.open(ref, version).read_transaction(version)
+    except OmniGraphError:
+        return None
+    return None if transaction is None else transaction.operation
+
+
+def _name(datasets: Datasets, ref: TableRef, version: int) -> str:
+    operation = _operation(datasets, ref, version)
+    if type(operation).__name__ == _UNNAMED:
+        return RESERVED if _is_untouched(datasets, ref, version) else ""
+    return "" if operation is None else type(operation).__name__
+
+
+def _is_untouched(datasets: Datasets, ref: TableRef, version: int) -> bool:
+    """Whether a version holds exactly what the one before it does."""
+    try:
+        before = Table(ref, datasets.open(ref, version - 1), datasets)
+        after = Table(ref, datasets.open(ref, version), datasets)
+        return before.fragments() == after.fragments() and before.schema == after.schema
+    except OmniGraphError:
+        return False
