@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omnigraph.api.backup import backup_points, clone, prune_backup, restore
-    from omnigraph.api.branches import GraphBranches
+    from omnigraph.api.branches import GraphBranches, GraphTags
     from omnigraph.api.changes import Baseline, GraphChanges
     from omnigraph.api.embeddings import GraphEmbeddings
     from omnigraph.api.graph import Graph
-    from omnigraph.api.indexes import GraphIndexes
-    from omnigraph.api.maintenance import GraphMaintenance, verify_graph
+    from omnigraph.api.maintenance import (
+        GraphIndexes,
+        GraphMaintenance,
+        verify_graph,
+    )
     from omnigraph.api.query import Explanation
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
-    from omnigraph.api.tags import GraphTags
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.metadata import SchemaEvent
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts

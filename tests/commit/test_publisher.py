@@ -563,11 +563,11 @@ def test_a_compaction_that_fails_fails_nothing(publish, store, monkeypatch):
     monkeypatch.setattr(Ledger, "rewrite", fail)
     for version in range(2, 20):
         publish({PERSON: version - 1}, pin(PERSON, version), commit=intent())
-    assert len(store.manifest(None).fragments()) == 19
+    assert len(store.manifest(None).fragments) == 19
     assert state_of(store.manifest(None)) == fresh_state(store)
     monkeypatch.undo()
     publish({PERSON: 19}, pin(PERSON, 20), commit=intent())
-    assert len(store.manifest(None).fragments()) == 1
+    assert len(store.manifest(None).fragments) == 1
     assert state_of(store.manifest(None)) == fresh_state(store)
 
 

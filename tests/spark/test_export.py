@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.errors import InputError, OmniGraphError, StorageError
 from omnigraph.spark import SparkEngine, export

@@ -12,9 +12,8 @@ from typing import Any
 from omnigraph.api.arguments import Location, public
 from omnigraph.api.handle import Handle
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.commit.history import History
+from omnigraph.commit.history import History, SnapshotRef
 from omnigraph.commit.names import normal_branch
-from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
 from omnigraph.escaping import escape

@@ -24,15 +24,13 @@ from omnigraph.api.arguments import (
     public,
     source_of,
 )
-from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
-from omnigraph.api.handle import Handle, Mode, parse_location
+from omnigraph.api.handle import Engine, Handle, Mode, SparkLike, parse_location, runs_on_spark
 from omnigraph.api.merging import GraphMerging
 from omnigraph.api.query import run_query
 from omnigraph.api.snapshot import GraphSnapshot, context_of
-from omnigraph.commit.history import Commit, History
+from omnigraph.commit.history import Commit, History, SnapshotRef
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
-from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import InputError
@@ -211,14 +209,14 @@ class Graph(GraphMerging):
     @property
     def tags(self) -> omnigraph.GraphTags:
         """Names for commits."""
-        from omnigraph.api.tags import GraphTags
+        from omnigraph.api.branches import GraphTags
 
         return GraphTags(self._handle)
 
     @property
     def indexes(self) -> omnigraph.GraphIndexes:
         """The state of the indexes, and building them."""
-        from omnigraph.api.indexes import GraphIndexes
+        from omnigraph.api.maintenance import GraphIndexes
 
         return GraphIndexes(self._handle)
 

@@ -12,21 +12,21 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from omnigraph.api.engines import WarmSpark
-from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at, schema_at
-from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.snapshot_leases import SnapshotLease
+from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, ReadOnly
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.plan.prepared import CompiledQueries
-from omnigraph.read.context import QueryContext, TraversalMode, TraversalSettings
-from omnigraph.read.limits import GATE
+from omnigraph.logs import logger
+from omnigraph.plan.cache import CompiledQueries
+from omnigraph.read.context import QueryContext
+from omnigraph.read.gate import GATE
+from omnigraph.read.strategy import TraversalMode, TraversalSettings
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.storage.objects.paths import Root, parse_root
@@ -166,3 +166,84 @@ class Handle:
         self.store.datasets.checksums.record(now=True)
         self.drop_caches()
         self.spark.close()
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from omnigraph.spark.session.engine import SparkEngine
+    from omnigraph.spark.session.resolve import SparkLike as SparkLike
+else:
+    # PySpark is an extra: annotations resolve without it.
+    SparkLike = Any
+
+Engine: TypeAlias = Literal["auto", "local", "spark"]
+
+LOAD_BYTES = 1 << 30
+"""From so many bytes of files on, ``auto`` loads on Spark."""
+OPTIMIZE_BYTES = 4 << 30
+"""From so many bytes of tables on, ``auto`` optimizes on Spark."""
+
+_LOG = logger("omnigraph")
+
+
+def runs_on_spark(
+    engine: Engine,
+    spark: SparkLike,
+    size: int | None = None,
+    threshold: int = 0,
+    content: str = "data",
+) -> bool:
+    """Whether Spark does the work; a choice by size is logged."""
+    if engine != "auto":
+        return engine == "spark"
+    if spark is not None:
+        return True
+    if size is None or size < threshold:
+        return False
+    from omnigraph.maintain.units import format_bytes
+    from omnigraph.spark.session.resolve import is_installed
+
+    if not is_installed():
+        _LOG.warning(
+            f"{format_bytes(size)} of {content}; Spark is not installed, "
+            "so one process does the work"
+        )
+        return False
+    _LOG.warning(
+        f"{format_bytes(size)} of {content}, so Spark does the work "
+        f"(from {format_bytes(threshold)} on)"
+    )
+    return True
+
+
+class WarmSpark:
+    """The Spark of a handle. A session that it started stays until the handle is closed."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._engine: SparkEngine | None = None
+
+    def start(self, spark: SparkLike) -> SparkEngine:
+        """An engine for one call, to be closed by the caller; nothing stays behind."""
+        from omnigraph.spark.session.resolve import resolve_spark
+
+        return resolve_spark(spark, self._options)
+
+    def open(self, spark: SparkLike) -> SparkEngine:
+        """An engine for one query; the session stays for the next one."""
+        with self._lock:
+            if self._engine is not None and not self._engine.is_alive:
+                self._engine.close()
+                self._engine = None
+            engine = self.start(spark)
+            if self._engine is None and engine.owns:
+                self._engine = self.start(spark)
+            return engine
+
+    def close(self) -> None:
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()

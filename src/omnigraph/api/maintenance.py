@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from omnigraph.api.arguments import Actor, Location, public
-from omnigraph.api.engines import OPTIMIZE_BYTES, Engine, SparkLike, runs_on_spark
-from omnigraph.api.handle import Handle, parse_location
+from omnigraph.api.handle import (
+    OPTIMIZE_BYTES,
+    Engine,
+    Handle,
+    SparkLike,
+    parse_location,
+    runs_on_spark,
+)
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.refs import SnapshotRef
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import GraphNotFound
 from omnigraph.escaping import escape
@@ -19,7 +25,13 @@ from omnigraph.maintain.cleanup.retention import cleanup_policy
 from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.doctor.examine import examine
 from omnigraph.maintain.doctor.report import DoctorReport
-from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
+from omnigraph.maintain.optimize.indexes import (
+    IndexReport,
+    ensure_indexes,
+    index_report,
+    rebuild_indexes,
+)
+from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.run import OptimizeJob, OptimizeReport
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.verify import VerifyReport, verify
@@ -260,3 +272,91 @@ def _task_progress(uri: str, on_progress: OnProgress) -> TaskProgress:
     """A callback that may not write to the graph while it runs."""
     guarded = guard_callback(uri, on_progress)
     return lambda phase, done, total: guarded(Progress(phase, done, total))
+
+
+class GraphIndexes:
+    """The indexes of a graph, as ``graph.indexes``."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<GraphIndexes of {escape(self._handle.uri)}>"
+
+    @public
+    def status(self, branch: str = "main", *, measure_recall: bool = False) -> IndexReport:
+        """The existing indexes, their coverage, and the ones that are still to be built.
+
+        ``measure_recall`` searches for some stored vectors and reports how many of the nearest
+        each vector index finds; that reads the vectors of up to a million rows.
+
+        Raises:
+            NotFound: there is no such branch.
+
+        >>> graph.indexes.status().indexes[0].table_key
+        'node:Person'
+        """
+        context = self._handle.read(SnapshotRef(branch))
+        return index_report(
+            self._handle.store, context.catalog, context.snapshot, with_recall=measure_recall
+        )
+
+    @public
+    def ensure(
+        self,
+        branch: str = "main",
+        *,
+        policy: MaintenancePolicy | None = None,
+        actor: Actor | None = None,
+    ) -> IndexReport:
+        """Build the missing indexes of the schema; without any, nothing is committed.
+
+        A vector index is rebuilt when the schema asks for other parameters, when the table has
+        outgrown it, or when its recall is below ``policy.recall``.
+
+        Raises:
+            NotFound: there is no such branch.
+            ReadOnly: the graph is open for reading.
+
+        >>> report = graph.indexes.ensure()
+        >>> graph.indexes.ensure().built
+        ()
+        """
+        contract = self._handle.write()
+        return ensure_indexes(
+            self._handle.store,
+            contract.catalog,
+            normal_branch(branch),
+            self._handle.writer(actor),
+            (policy or DEFAULT_POLICY).recall,
+        )
+
+    @public
+    def rebuild(
+        self,
+        what: str,
+        column: str | None = None,
+        *,
+        branch: str = "main",
+        actor: Actor | None = None,
+    ) -> IndexReport:
+        """Rebuild the indexes of a type, or of one of its columns, in one commit.
+
+        ``what`` is a type or a table key such as ``node:Person``. For damaged indexes, or to train
+        vector indexes on the current rows.
+
+        Raises:
+            InputError: there is no such type or column.
+
+        >>> len(graph.indexes.rebuild("Person", "id").built)
+        1
+        """
+        contract = self._handle.write()
+        return rebuild_indexes(
+            self._handle.store,
+            contract.catalog,
+            normal_branch(branch),
+            self._handle.writer(actor),
+            what,
+            column,
+        )

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from omnigraph.api.arguments import source_of
 from omnigraph.api.handle import Handle, SnapshotContext
-from omnigraph.commit.removed_snapshots import detect_removal
+from omnigraph.commit.store import detect_removal
 from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction

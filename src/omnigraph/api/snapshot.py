@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 import omnigraph
 from omnigraph.api.arguments import Location, Natural, Params, QuerySource, public
-from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
-from omnigraph.api.handle import Handle, SnapshotContext
+from omnigraph.api.handle import Engine, Handle, SnapshotContext, SparkLike, runs_on_spark
 from omnigraph.api.query import Explanation, explain_query, profile_query, run_query
 from omnigraph.commit.names import branch_label
-from omnigraph.commit.removed_snapshots import detect_removal
 from omnigraph.commit.snapshot import Pin
+from omnigraph.commit.store import detect_removal
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.query.typed import STRING
 from omnigraph.lang.schema.catalog import Catalog

@@ -67,12 +67,12 @@ class AuditRow:
 class AuditLog:
     """The recoveries of one graph. Who writes holds the leases of the sidecar it records."""
 
-    def __init__(self, tables: InlineTables) -> None:
-        self._tables = tables
+    def __init__(self, inline: InlineTables) -> None:
+        self._inline = inline
 
     def rows(self) -> list[AuditRow]:
         """Every recovery, oldest first."""
-        table = self._tables.read_log(AUDIT_TABLE)
+        table = self._inline.read_log(AUDIT_TABLE)
         rows = [] if table is None else from_arrow(table)
         return sorted(rows, key=lambda row: row.created_at)
 
@@ -84,7 +84,7 @@ class AuditLog:
         same = (row.operation_id, row.recovery_kind)
         if any((earlier.operation_id, earlier.recovery_kind) == same for earlier in self.rows()):
             return False
-        self._tables.append_log(AUDIT_TABLE, to_arrow([row]))
+        self._inline.append_log(AUDIT_TABLE, to_arrow([row]))
         return True
 
 
@@ -97,7 +97,11 @@ def to_arrow(rows: Iterable[AuditRow]) -> pa.Table:
             "recovery_for_actor": row.recovery_for_actor,
             "operation_id": row.operation_id,
             "sidecar_writer_kind": str(row.sidecar_writer_kind),
-            "per_table_outcomes_json": _outcomes_json(row.per_table_outcomes),
+            "per_table_outcomes_json": json.dumps(
+                [outcome._asdict() for outcome in row.per_table_outcomes],
+                separators=(",", ":"),
+                ensure_ascii=False,
+            ),
             "created_at": row.created_at,
         }
         for row in rows
@@ -118,11 +122,6 @@ def from_arrow(table: pa.Table) -> list[AuditRow]:
             f"the recovery audit table '{AUDIT_TABLE}' cannot be read",
             hint="move the table away to continue; the graph does not need its records",
         ) from error
-
-
-def _outcomes_json(outcomes: Iterable[TableOutcome]) -> str:
-    content = [TableOutcome(*outcome)._asdict() for outcome in outcomes]
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
 
 
 def _row(record: dict[str, Any]) -> AuditRow:

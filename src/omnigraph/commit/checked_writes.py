@@ -4,14 +4,17 @@ Lance's local writer may lose a disk error, and the manifest is written and made
 call. So after each change, under the publish lease, the new version is opened as another process
 would open it, its files are checked and its rows compared. Damage is taken back before the write is
 acknowledged: a version that cannot be opened is set aside; any other is followed by a version with
-the previous content, and recorded as void.
+the previous content, and recorded as void. A writer that died before it could do so leaves the
+damage to the next one: ``ensure_readable``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from omnigraph.commit.manifest import KEY, Manifest
+from omnigraph.commit.names import publish_lease
 from omnigraph.commit.rows import Row, VoidRow, to_arrow
 from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import (
@@ -22,10 +25,14 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.logs import logger
-from omnigraph.storage.lance_format.files import Damaged
+from omnigraph.storage.checksums import read_records
+from omnigraph.storage.lance_format.files import Damage, Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
-from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.ledger import Ledger
+
+if TYPE_CHECKING:
+    from omnigraph.commit.store import GraphStore
 
 _LOG = logger(__name__)
 
@@ -38,9 +45,7 @@ class BuiltUpon(StorageCorrupt):
     """A damaged version with later versions on top: it cannot be taken back."""
 
 
-def upsert_checked(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, rows: Sequence[Row]
-) -> int:
+def upsert_checked(manifest: Manifest, writer: Ledger, rows: Sequence[Row]) -> int:
     """Upsert rows and read them back; returns the version that has them.
 
     On local disk the outcome is always known. ``StorageUnknown`` is left for object stores, and for
@@ -50,32 +55,24 @@ def upsert_checked(
     try:
         writer.upsert(table, KEY)
     except StorageError as error:
-        if not datasets.root.is_local:
+        if not manifest.datasets.root.is_local:
             raise
-        _adopt_landed(datasets, manifest, writer, base, error)
+        # The failed write may have made a version nevertheless.
+        newest = manifest.datasets.newest(manifest.ref, base)
+        newest = set_aside_unreadable(manifest.datasets, manifest.ref, newest, base)
+        if newest == base:
+            raise _definite(error) from error
+        writer.advance(newest)
         if not writer.contains(table, KEY):
             raise _definite(error) from error
-    _check(datasets, manifest, writer, lambda: writer.read_back(table, KEY, fragments))
+    _check(manifest, writer, lambda: writer.read_back(table, KEY, fragments))
     return writer.version
 
 
-def write_checked(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, work: Callable[[Ledger], int]
-) -> None:
+def write_checked(manifest: Manifest, writer: Ledger, work: Callable[[Ledger], int]) -> None:
     """Run a change that keeps all rows, and read its version back."""
     work(writer)
-    _check(datasets, manifest, writer, writer.read_back)
-
-
-def _adopt_landed(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, base: int, error: StorageError
-) -> None:
-    """Adopt the version that a failed write made nevertheless; raises when it made none."""
-    newest = datasets.newest(manifest.ref, base)
-    newest = set_aside_unreadable(datasets, manifest.ref, newest, base)
-    if newest == base:
-        raise _definite(error) from error
-    writer.advance(newest)
+    _check(manifest, writer, writer.read_back)
 
 
 def _definite(error: StorageError) -> StorageError:
@@ -88,32 +85,20 @@ def _definite(error: StorageError) -> StorageError:
     )
 
 
-def _check(
-    datasets: Datasets,
-    manifest: Manifest,
-    writer: Ledger,
-    read_back: Callable[[], None],
-) -> None:
+def _check(manifest: Manifest, writer: Ledger, read_back: Callable[[], None]) -> None:
     try:
         read_back()
     except (Damaged, StorageError) as error:
-        damage = _damage_of(datasets, manifest, error)
-        withdraw_version(datasets, manifest, writer, damage)
+        unreadable = _unreadable(manifest, manifest.ref.path)
+        damage = error.damage if isinstance(error, Damaged) else unreadable
+        _withdraw(manifest, writer, damage)
         raise damage.error() from error
 
 
-def _damage_of(datasets: Datasets, manifest: Manifest, error: Damaged | StorageError) -> Damaged:
-    if isinstance(error, Damaged):
-        return error
-    return Damaged(datasets.root.path(manifest.ref.path), "it cannot be read")
-
-
-def withdraw_version(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, damage: Damaged
-) -> None:
+def _withdraw(manifest: Manifest, writer: Ledger, damage: Damage) -> None:
     """Take a damaged version back, under the publish lease; raises when that cannot be done."""
     version = writer.version
-    if datasets.newest(manifest.ref, version) != version:
+    if manifest.datasets.newest(manifest.ref, version) != version:
         raise BuiltUpon(
             f"version {version} of '{manifest.ref.path}' is damaged and has later versions",
             hint="verify_graph() names the files; restore them from a backup",
@@ -121,7 +106,7 @@ def withdraw_version(
         )
     try:
         if writer.withdraw(damage):
-            mark_void(datasets, manifest, writer, version, damage)
+            _mark_void(manifest, writer, version, damage)
     except OmniGraphError as error:
         _LOG.warning("the damaged version %s could not be taken back: %s", version, error)
         raise NotTakenBack(
@@ -129,9 +114,7 @@ def withdraw_version(
         ) from error
 
 
-def mark_void(
-    datasets: Datasets, manifest: Manifest, writer: Ledger, version: int, damage: Damaged
-) -> None:
+def _mark_void(manifest: Manifest, writer: Ledger, version: int, damage: Damage) -> None:
     """Record that a version was never acknowledged."""
     row = VoidRow(manifest.branch, version, now_micros(), damage.reason)
     table, fragments = to_arrow([row]), writer.fragments
@@ -139,3 +122,57 @@ def mark_void(
     writer.read_back(table, KEY, fragments)
     writer.sync()
     writer.note()
+
+
+def ensure_readable(store: GraphStore, branch: str | None) -> bool:
+    """Take back an unreadable newest version of a branch's manifest; says whether there was one.
+
+    A writer died, or its disk was full, after a damaged version had become visible. Nothing in it
+    was acknowledged unless its checksums were recorded: then it was damaged later, and stays.
+    """
+    manifest = store.manifest(branch)
+    try:
+        manifest.current()
+        return False
+    except StorageCorrupt:
+        with store.leases.acquire([publish_lease(branch)], store.timeouts.publish):
+            is_repaired = _take_back_newest(manifest)
+        if not is_repaired:
+            raise
+        _LOG.warning("a damaged version of '%s' was taken back", manifest.ref.path)
+        manifest.current()
+        return True
+
+
+def _take_back_newest(manifest: Manifest) -> bool:
+    """Take the newest version back if it is damaged and was never acknowledged."""
+    datasets, ref = manifest.datasets, manifest.ref
+    versions = datasets.listed_versions(ref)
+    if not datasets.root.is_local or len(versions) < 2:
+        return False
+    base, head = versions[-2:]
+    if datasets.version_path(ref, head) in read_records(datasets.objects).sums:
+        return False
+    if set_aside_unreadable(datasets, ref, head, base) < head:
+        return True
+    if _is_whole(manifest, head):
+        # Another process took the damaged one back.
+        return True
+    if not _is_whole(manifest, base):
+        return False
+    writer = Ledger.open(datasets, ref, head)
+    _withdraw(manifest, writer, _unreadable(manifest, datasets.version_path(ref, head)))
+    return True
+
+
+def _unreadable(manifest: Manifest, path: str) -> Damage:
+    return Damage(manifest.datasets.root.path(path), "it cannot be read")
+
+
+def _is_whole(manifest: Manifest, version: int) -> bool:
+    try:
+        with lance_call("read", manifest.ref.path):
+            manifest.datasets.open_anew(manifest.ref, version).to_table()
+    except StorageError:
+        return False
+    return True

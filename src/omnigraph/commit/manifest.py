@@ -65,12 +65,13 @@ class Manifest:
         self.branch = branch
         self._await_publisher = await_publisher
         self.ref = TableRef(MANIFEST, branch)
-        self._datasets = datasets
+        self.datasets = datasets
         self._lock = threading.RLock()
         self._reader: Ledger | None = None
         self._state = ManifestState()
         self._version = 0
-        self._fragments: frozenset[int] = frozenset()
+        self.fragments: frozenset[int] = frozenset()
+        """The fragments of the newest version that was read."""
         self._life: str | None = None
         self._identity: str | None = None
         self._snapshot: Snapshot | None = None
@@ -109,10 +110,6 @@ class Manifest:
             self._refresh()
             return work()
 
-    def fragments(self) -> frozenset[int]:
-        """The fragments of the newest version that was read."""
-        return self._fragments
-
     def tags(self) -> dict[str, TagRow]:
         """The tags that name a commit, in alphabetical order."""
         tags = self.with_state(lambda state, _: dict(state.tags))
@@ -133,7 +130,7 @@ class Manifest:
             )
         with self._lock:
             snapshot = self._history.get(version)
-        if snapshot is None or self._datasets.info(self.ref, version) is None:
+        if snapshot is None or self.datasets.info(self.ref, version) is None:
             ledger = self._open_at(version)
             state = ManifestState()
             state.add_arrow(ledger.read())
@@ -176,7 +173,7 @@ class Manifest:
 
     def _newest(self) -> Ledger:
         version = self.with_state(lambda _, version: version)
-        return Ledger.open(self._datasets, self.ref, version)
+        return Ledger.open(self.datasets, self.ref, version)
 
     def _open_at(self, version: int) -> Ledger:
         newest = self.current().manifest_version
@@ -186,7 +183,7 @@ class Manifest:
                 hint=f"its newest version is {newest}",
             )
         try:
-            ledger = Ledger.open(self._datasets, self.ref, version)
+            ledger = Ledger.open(self.datasets, self.ref, version)
         except StorageMissing:
             raise HistoryGone(
                 f"version {version} of branch '{branch_label(self.branch)}' was removed",
@@ -208,7 +205,7 @@ class Manifest:
         try:
             yield
         except StorageMissing:
-            if self.branch is None or self._datasets.objects.head(branch_reference(self.branch)):
+            if self.branch is None or self.datasets.objects.head(branch_reference(self.branch)):
                 raise
             raise self._missing() from None
 
@@ -223,7 +220,7 @@ class Manifest:
         self._reader.advance(newest)
         check_stamp(self._reader)
         fragments = self._reader.fragments
-        state, read = self._state, self._fragments
+        state, read = self._state, self.fragments
         if not read <= fragments:
             # It was compacted, or a damaged version was taken back: rows that were added may be
             # gone, or would be counted twice.
@@ -240,9 +237,9 @@ class Manifest:
         now = time.monotonic()
         try:
             if now - self._looked <= LISTS_AFTER:
-                newest = self._datasets.newest(self.ref, self._version)
+                newest = self.datasets.newest(self.ref, self._version)
             else:
-                newest = Ledger.open(self._datasets, self.ref).version
+                newest = Ledger.open(self.datasets, self.ref).version
         except StorageMissing:
             raise self._missing() from None
         self._looked = now
@@ -252,7 +249,7 @@ class Manifest:
         """Read everything: on first use, and when the branch was deleted and created again."""
         now = time.monotonic()
         try:
-            ledger = Ledger.open(self._datasets, self.ref)
+            ledger = Ledger.open(self.datasets, self.ref)
         except StorageMissing:
             raise self._missing() from None
         ledger.check_rows()
@@ -267,7 +264,7 @@ class Manifest:
         self._take_over(ledger.version, ledger.fragments)
 
     def _take_over(self, version: int, fragments: frozenset[int]) -> None:
-        self._version, self._fragments = version, fragments
+        self._version, self.fragments = version, fragments
         self._snapshot = self._state.snapshot(version, self.branch, self._life)
 
     def _probe_life(self) -> str | None:
@@ -277,7 +274,7 @@ class Manifest:
         """
         if self.branch is None:
             return None
-        reference = self._datasets.objects.head(branch_reference(self.branch))
+        reference = self.datasets.objects.head(branch_reference(self.branch))
         if reference is None:
             self._reader = None
             raise self._missing()
@@ -288,7 +285,7 @@ class Manifest:
         if self.branch is None:
             return None
         try:
-            text = self._datasets.objects.read(branch_reference(self.branch))
+            text = self.datasets.objects.read(branch_reference(self.branch))
         except StorageMissing:
             raise self._missing() from None
         return f"{fnv1a_64(text):016x}"
@@ -299,7 +296,7 @@ class Manifest:
                 f"branch '{self.branch}' not found", details={"branch": self.branch}
             )
         return GraphNotFound(
-            f"there is no graph at '{self._datasets.root.uri}'",
+            f"there is no graph at '{self.datasets.root.uri}'",
             hint="create one with Graph.init; after an interrupted init, with force=True",
         )
 

@@ -27,8 +27,8 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
         only_main = Branches(store).list() == ["main"]
         files = store.schema_files.load(allow_missing=only_main)
         return contract_at(store, files, newest), []
+    from omnigraph.commit.checked_writes import ensure_readable
     from omnigraph.commit.lifecycle import recover
-    from omnigraph.commit.manifest_repair import ensure_readable
     from omnigraph.commit.relocation import heal_if_moved
     from omnigraph.commit.removal import finish_removals
 

@@ -14,10 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omnigraph.commit.checked_writes import BuiltUpon
-from omnigraph.commit.drift import Interrupted, drift_error
+from omnigraph.commit.checked_writes import BuiltUpon, ensure_readable
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest_repair import ensure_readable
 from omnigraph.commit.metadata import CommitMetadata
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.publisher import (
@@ -31,33 +29,34 @@ from omnigraph.commit.publisher import (
 )
 from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.removal import announce_hard_drops
-from omnigraph.commit.rollback import find_ending, is_same_content
+from omnigraph.commit.removal import announce_hard_drop
+from omnigraph.commit.rollback import find_ending, is_same_content, undo_write
 from omnigraph.commit.rows import (
     ROLLED_BACK,
     VersionRow,
 )
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import (
+    RecordedSchema,
     Registration,
     Sidecar,
     SidecarPin,
     Tombstone,
 )
-from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.snapshot_leases import SnapshotLease
+from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.commit.undo import undo_write
-from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
+from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import (
     Conflict,
     HistoryGone,
     OmniGraphError,
     OutcomePending,
     PublishContention,
+    RecoveryRequired,
     SchemaChanging,
     StorageCorrupt,
+    StorageError,
     StorageMissing,
     StorageUnavailable,
     StorageUnknown,
@@ -137,7 +136,9 @@ class _Write:
             return first
         check_head(seen.head, request.if_commit)
         prepared = None
-        if self._is_owned(seen) and not request.waits:
+        pins = filter(None, map(seen.pin, request.touches))
+        if not request.waits and all(pin.branch == request.branch for pin in pins):
+            # The branch has its own copy of every touched table.
             prepared = self._prepare(seen, may_fork=False)
             if prepared.is_empty:
                 return self._unchanged(prepared, seen)
@@ -185,11 +186,6 @@ class _Write:
                 hint="repeat it under the new schema",
                 details={"known": expected, "current": current},
             )
-
-    def _is_owned(self, snapshot: Snapshot) -> bool:
-        """Whether the branch has its own copy of every touched table."""
-        pins = [snapshot.pin(key) for key in self._request.touches]
-        return all(pin is None or pin.branch == self._request.branch for pin in pins)
 
     def _is_stale(self, prepared: PreparedWrite, seen: Snapshot, now: Snapshot) -> bool:
         if now.manifest_version == seen.manifest_version and now.e_tag == seen.e_tag:
@@ -244,7 +240,10 @@ class _Write:
             committed = self._commit_tables(prepared, snapshot)
             reached(Failpoint.WRITE_AFTER_TABLES)
             if prepared.schema is not None:
-                self._stage_schema(prepared.schema)
+                reached(Failpoint.SCHEMA_BEFORE_STAGING)
+                staging = SchemaStaging(self._store.objects)
+                staging.stage(prepared.schema.catalog, prepared.schema.source)
+                reached(Failpoint.SCHEMA_AFTER_STAGING)
             self._check_leases(guard)
             version = self._publish(prepared, snapshot, committed).version
         except (OutcomePending, BuiltUpon):
@@ -258,11 +257,6 @@ class _Write:
             self._promote_schema()
         self._delete_sidecar(sidecar)
         return replace(receipt, version=version)
-
-    def _stage_schema(self, schema: NextSchema) -> None:
-        reached(Failpoint.SCHEMA_BEFORE_STAGING)
-        SchemaStaging(self._store.objects).stage(schema.catalog, schema.source)
-        reached(Failpoint.SCHEMA_AFTER_STAGING)
 
     def _promote_schema(self) -> None:
         """Make the schema files agree with the manifest; the sidecar stays until they do."""
@@ -362,7 +356,10 @@ class _Write:
             consulted=prepared.consulted,
             if_commit=request.if_commit,
             branch_identity=self._manifest.identity(),
-            schemas=tuple(row.to_json() for row in prepared.schema.rows) if prepared.schema else (),
+            schemas=tuple(
+                RecordedSchema(row.manifest_version, row.schema_hash, row.source, row.identity)
+                for row in (prepared.schema.rows if prepared.schema else ())
+            ),
             hard_drops=tuple(prepared.hard_drops),
         )
 
@@ -416,8 +413,59 @@ class _Write:
     def _delete_sidecar(self, sidecar: Sidecar) -> None:
         """Delete the sidecar; one that stays is found completed by the next writer."""
         try:
-            announce_hard_drops(self._store, sidecar)
+            for drop in sidecar.hard_drops:
+                announce_hard_drop(self._store, drop)
             self._store.sidecars.delete(sidecar.operation_id)
         except OmniGraphError as error:
             _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
         reached(Failpoint.WRITE_AFTER_SIDECAR_DELETE)
+
+
+class Interrupted(Exception):
+    """An interrupted write, whose sidecar still exists, has moved a table of this write."""
+
+    def __init__(self, error: Conflict) -> None:
+        super().__init__(str(error))
+        self._error = error
+
+    def error(self, *, waits: bool) -> Conflict:
+        """The error to show when that write could not be recovered."""
+        if not waits:
+            return self._error
+        return Conflict(
+            f"{self._error.message}, and a running writer prevents its recovery",
+            hint="repeat the write later",
+            details=self._error.details,
+        )
+
+
+def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
+    """The error to raise: recoverable where an interrupted write explains it, else not."""
+    key = pin.table_key
+    text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
+    details = {"table_key": key, "expected": pin.version, "actual": head}
+    try:
+        covered = any(
+            entry.table_key == key and entry.table_branch == pin.branch
+            for sidecar in store.sidecars.load_all()
+            for entry in sidecar.tables
+        )
+    except StorageError:
+        return Conflict(
+            f"{text}; the record of interrupted writes cannot be read",
+            hint="reopen the graph read-write, or run `omnigraph repair` before writing",
+            details=details,
+        )
+    if covered:
+        return Interrupted(
+            RecoveryRequired(
+                f"{text}: an interrupted write left it so",
+                hint="reopen the graph read-write",
+                details=details,
+            )
+        )
+    return Conflict(
+        f"{text}, and no interrupted write explains it",
+        hint="run `omnigraph repair` before writing",
+        details=details,
+    )

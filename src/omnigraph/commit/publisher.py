@@ -45,7 +45,6 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.storage.leases.local import Leases
-from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
@@ -101,8 +100,7 @@ class Published:
 class Publisher:
     """Publishes on the branches of one graph."""
 
-    def __init__(self, datasets: Datasets, leases: Leases, limit: float) -> None:
-        self._datasets = datasets
+    def __init__(self, leases: Leases, limit: float) -> None:
         self._leases = leases
         self._limit = limit
 
@@ -121,8 +119,8 @@ class Publisher:
                 )
             except Conflict as error:
                 raise _contention(0) from error
-            done = _Attempts(self._datasets, manifest, publication, deadline).run()
-        self._datasets.checksums.record()
+            done = _Attempts(manifest, publication, deadline).run()
+        manifest.datasets.checksums.record()
         return done
 
     def forget_cleanup(self, manifest: Manifest) -> None:
@@ -133,7 +131,7 @@ class Publisher:
 
     def compact(self, manifest: Manifest) -> tuple[int, int]:
         """Rewrite the manifest in as few fragments as possible; returns how many it had and has."""
-        before = len(manifest.fragments())
+        before = len(manifest.fragments)
 
         def is_compact(writer: Ledger) -> bool:
             rows = manifest.with_state(lambda state, _: state.rows)
@@ -153,16 +151,16 @@ class Publisher:
         attempt = 0
         while True:
             version = manifest.current().manifest_version
-            writer = Ledger.open(self._datasets, manifest.ref, version)
+            writer = Ledger.open(manifest.datasets, manifest.ref, version)
             if is_done(writer):
                 return writer
             try:
                 with self._leases.acquire([publish_lease(manifest.branch)], self._limit):
-                    write_checked(self._datasets, manifest, writer, work)
+                    write_checked(manifest, writer, work)
                     writer.sync()
                     manifest.published((), writer.version, writer.fragments)
                 writer.note()
-                self._datasets.checksums.record()
+                manifest.datasets.checksums.record()
                 return writer
             except Conflict as error:
                 attempt += 1
@@ -173,16 +171,13 @@ class Publisher:
     def make_durable(self, manifest: Manifest) -> None:
         """Sync the newest version: its publisher may have died before doing so."""
         version = manifest.current().manifest_version
-        Ledger.open(self._datasets, manifest.ref, version).sync()
+        Ledger.open(manifest.datasets, manifest.ref, version).sync()
 
 
 class _Attempts:
     """One publish, with its retries."""
 
-    def __init__(
-        self, datasets: Datasets, manifest: Manifest, publication: Publication, deadline: float
-    ) -> None:
-        self._datasets = datasets
+    def __init__(self, manifest: Manifest, publication: Publication, deadline: float) -> None:
         self._manifest = manifest
         self._publication = publication
         self._deadline = deadline
@@ -199,7 +194,8 @@ class _Attempts:
             except (Conflict, StorageUnavailable) as error:
                 attempt += 1
                 if attempt > RETRIES:
-                    if self._datasets.root.is_local and isinstance(error, StorageUnavailable):
+                    is_local = self._manifest.datasets.root.is_local
+                    if is_local and isinstance(error, StorageUnavailable):
                         # Nothing was written, so the write can be undone.
                         raise
                     if time.monotonic() >= self._deadline:
@@ -214,24 +210,26 @@ class _Attempts:
         except VersionMismatch as error:
             self._revalidate(error)
             rows, version, commit = manifest.with_state(self._rows)
-        publication = self._publication
         if not rows:
             return Published(version, None)
+        writer = self._writer
         try:
-            landed = self._upsert(rows, version)
+            if writer is None or writer.version != version:
+                self._writer = writer = Ledger.open(manifest.datasets, manifest.ref, version)
+                check_stamp(writer)
+            landed = upsert_checked(manifest, writer, rows)
         except NotTakenBack as error:
             raise self._undecided("is visible, but damaged") from error
         except StorageUnknown as error:
             return self._look_up(error)
-        assert self._writer is not None
         reached(Failpoint.PUBLISH_AFTER)
-        self._make_durable(self._writer)
-        manifest.published(rows, landed, self._writer.fragments)
-        self._writer.note()
+        self._make_durable(writer)
+        manifest.published(rows, landed, writer.fragments)
+        writer.note()
         # A failure after this point must not look like a failed publish.
         with suppress(OmniGraphError):
-            self._compact()
-            if publication.commit is not None and landed != version + 1:
+            self._compact(writer)
+            if self._publication.commit is not None and landed != version + 1:
                 # A publish without a commit came between; the row still says version + 1, and
                 # lookups of the commit step forward from there.
                 manifest.current()
@@ -253,12 +251,6 @@ class _Attempts:
         consulted = publication.revalidate(self._manifest.current())
         kept = {key: seen for key, seen in publication.expected.items() if key in written}
         self._publication = replace(publication, expected={**consulted, **kept})
-
-    def _upsert(self, rows: Sequence[Row], version: int) -> int:
-        if self._writer is None or self._writer.version != version:
-            self._writer = Ledger.open(self._datasets, self._manifest.ref, version)
-            check_stamp(self._writer)
-        return upsert_checked(self._datasets, self._manifest, self._writer, rows)
 
     def _look_up(self, error: StorageUnknown) -> Published:
         """The store did not answer: look for the rows, never write them again."""
@@ -299,15 +291,13 @@ class _Attempts:
             details={"commit_id": intent.commit_id},
         )
 
-    def _compact(self) -> None:
+    def _compact(self, writer: Ledger) -> None:
         """Keep the manifest in few fragments. Housekeeping: a failure loses nothing."""
-        writer = self._writer
-        assert writer is not None
         rows = self._manifest.with_state(lambda state, _: state.rows)
-        if len(self._manifest.fragments()) < max(_MAX_FRAGMENTS, rows // _ROWS_PER_FRAGMENT):
+        if len(self._manifest.fragments) < max(_MAX_FRAGMENTS, rows // _ROWS_PER_FRAGMENT):
             return
         reached(Failpoint.PUBLISH_COMPACT)
-        write_checked(self._datasets, self._manifest, writer, Ledger.rewrite)
+        write_checked(self._manifest, writer, Ledger.rewrite)
         writer.sync()
         self._manifest.published((), writer.version, writer.fragments)
         writer.note()
@@ -317,8 +307,13 @@ class _Attempts:
     def _rows(self, state: ManifestState, version: int) -> tuple[list[Row], int, CommitRow | None]:
         publication = self._publication
         check_head(state.head, publication.if_commit)
-        if publication.commit is not None:
-            _refuse_repeat(state, publication.commit)
+        intent = publication.commit
+        # A write with an idempotency key is published once.
+        key = None if intent is None else intent.extra.get(IDEMPOTENCY_KEY)
+        if intent is not None and isinstance(key, str) and (intent.branch, key) in state.repeats:
+            first = state.repeats[intent.branch, key]
+            check_repeat(first, intent.extra.get(FINGERPRINT))
+            raise AlreadyDone(first)
         for table_key, expected in sorted(publication.expected.items()):
             actual = state.visible_version(table_key)
             if actual != expected:
@@ -329,10 +324,9 @@ class _Attempts:
             else row
             for row in self._content(state)
         ]
-        if publication.commit is None:
+        if intent is None:
             return rows, version, None
         parent = state.head.commit_id if state.head else None
-        intent = publication.commit
         commit = CommitRow(
             intent.commit_id,
             version + 1,
@@ -405,15 +399,6 @@ def check_head(head: CommitRow | None, if_commit: str | None) -> None:
             hint="read again and decide",
             details={"expected": if_commit, "actual": newest},
         )
-
-
-def _refuse_repeat(state: ManifestState, intent: CommitIntent) -> None:
-    """A write with an idempotency key is published once."""
-    key = intent.extra.get(IDEMPOTENCY_KEY)
-    first = state.repeats.get((intent.branch, key)) if isinstance(key, str) else None
-    if first is not None:
-        check_repeat(first, intent.extra.get(FINGERPRINT))
-        raise AlreadyDone(first)
 
 
 def check_repeat(first: CommitRow, fingerprint: object) -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from omnigraph.commit.audit import AuditRow, RecoveryKind, TableOutcome
+from omnigraph.commit.checked_writes import ensure_readable
 from omnigraph.commit.classify import (
     Classification,
     Decision,
@@ -22,10 +23,9 @@ from omnigraph.commit.classify import (
     mode_of,
 )
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest_repair import ensure_readable
 from omnigraph.commit.names import SCHEMA_LEASE, table_lease
 from omnigraph.commit.publisher import AlreadyDone
-from omnigraph.commit.removal import announce_hard_drops
+from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import (
     RECOVERY_ACTOR,
     find_ending,
@@ -130,7 +130,10 @@ class Recovery:
             sidecar = self._store.sidecars.read(operation_id)
             if sidecar is None:
                 continue
-            names = set(_lease_names(sidecar)) - taken
+            names = {table_lease(e.table_key, landing_branch(e)) for e in sidecar.tables}
+            if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
+                names.add(SCHEMA_LEASE)
+            names -= taken
             try:
                 guard = leases.enter_context(self._store.leases.acquire(names, timeout=0.0))
             except Conflict:
@@ -246,7 +249,9 @@ class Recovery:
                 merged_parent=sidecar.merge_source_commit_id,
                 registrations=registrations,
                 tombstones=tombstones,
-                others=[SchemaRow.from_json(row) for row in sidecar.schemas],
+                others=[
+                    SchemaRow(r.version, r.hash, r.source, r.identity) for r in sidecar.schemas
+                ],
                 if_commit=sidecar.if_commit,
             )
         except (AlreadyDone, PreconditionFailed):
@@ -432,14 +437,8 @@ class Recovery:
         )
         reached(Failpoint.RECOVERY_AFTER_AUDIT)
         if kind is RecoveryKind.ROLLED_FORWARD:
-            announce_hard_drops(self._store, sidecar)
+            for drop in sidecar.hard_drops:
+                announce_hard_drop(self._store, drop)
         self._store.sidecars.delete(sidecar.operation_id)
         reached(Failpoint.RECOVERY_AFTER_DELETE)
         return Recovered(sidecar.operation_id, kind, commit_id, outcomes)
-
-
-def _lease_names(sidecar: Sidecar) -> list[str]:
-    names = [table_lease(entry.table_key, landing_branch(entry)) for entry in sidecar.tables]
-    if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
-        names.append(SCHEMA_LEASE)
-    return names

@@ -21,8 +21,7 @@ from enum import StrEnum
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch, publish_lease, table_lease
-from omnigraph.commit.sidecar import HardDrop, Sidecar
-from omnigraph.commit.staging import FOLDER
+from omnigraph.commit.sidecar import FOLDER, HardDrop
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
@@ -103,14 +102,13 @@ def remove_versions(
     removal = removal_of(store.datasets, ref, versions)
     if not removal.versions:
         return 0, 0
-    life = life_id(store.objects, ref)
     intent = RemovalIntent(
         new_ulid(),
         now_micros(),
         Purpose.CLEANUP,
         table_key,
         ref,
-        life,
+        life_id(store.objects, ref),
         removal.versions,
         removal.files,
     )
@@ -138,22 +136,13 @@ def _remove(store: GraphStore, intent: RemovalIntent, removal: Removal) -> None:
 # -- hard drops -----------------------------------------------------------------------------------
 
 
-def announce_hard_drops(store: GraphStore, sidecar: Sidecar) -> None:
-    """Write the intents of the hard drops of an apply that is published."""
-    for drop in sidecar.hard_drops:
-        versions = _left_of(store, drop)
-        if versions:
-            intent = RemovalIntent(
-                new_ulid(),
-                now_micros(),
-                Purpose.DROP,
-                drop.table_key,
-                TableRef(drop.table_path),
-                None,
-                versions,
-                (),
-            )
-            store.objects.write(intent.path, intent.to_text())
+def announce_hard_drop(store: GraphStore, drop: HardDrop) -> None:
+    """Write the intent of a hard drop of an apply that is published."""
+    versions = _left_of(store, drop)
+    if versions:
+        key, ref = drop.table_key, TableRef(drop.table_path)
+        intent = RemovalIntent(new_ulid(), now_micros(), Purpose.DROP, key, ref, None, versions, ())
+        store.objects.write(intent.path, intent.to_text())
 
 
 def is_cleared(store: GraphStore, drop: HardDrop) -> bool:

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.audit import TableOutcome
+from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
 from omnigraph.commit.rows import ROLLED_BACK, CommitRow, VersionRow
-from omnigraph.commit.sidecar import Sidecar, SidecarPin
+from omnigraph.commit.schema.staging import SchemaStaging
+from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.errors import OutcomePending, StorageUnavailable, StorageUnknown
+from omnigraph.errors import OmniGraphError, OutcomePending, StorageUnavailable, StorageUnknown
+from omnigraph.logs import logger
+from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.types import CommittedTable, TableRef
 from omnigraph.storage.tables.versions import restored_version
@@ -203,3 +207,67 @@ def _no_answer() -> StorageUnavailable:
         "the store does not answer while an interrupted write is recovered",
         hint="retry later",
     )
+
+
+_LOG = logger(__name__)
+
+
+def undo_write(
+    store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, guard: LeaseGuard
+) -> bool:
+    """Restore the tables to before the write; says whether that worked. Never raises."""
+    _mark_undoing(store, sidecar)
+    try:
+        snapshot = store.manifest(sidecar.branch).current()
+        if isinstance(cause, StorageUnknown) or _has_moved(store, sidecar, snapshot):
+            _restore(store, sidecar, snapshot, guard)
+        if sidecar.writer_kind is WriterKind.SCHEMA_APPLY:
+            # Before the sidecar is deleted: alone they would not show how the apply ended.
+            SchemaStaging(store.objects).discard()
+    except OmniGraphError as error:
+        _LOG.warning(
+            "commit %s could not be undone, its sidecar stays: %s", sidecar.operation_id, error
+        )
+        return False
+    try:
+        store.sidecars.delete(sidecar.operation_id)
+    except OmniGraphError as error:
+        _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
+    return True
+
+
+def _mark_undoing(store: GraphStore, sidecar: Sidecar) -> None:
+    """Record that the writer gave up. Without the mark a recovery may publish a commit."""
+    try:
+        # A write that moves no table has no sidecar.
+        if store.sidecars.exists(sidecar.operation_id):
+            store.sidecars.write(sidecar.as_undoing())
+    except OmniGraphError as error:
+        _LOG.warning("the undo of commit %s is not recorded: %s", sidecar.operation_id, error)
+    reached(Failpoint.UNDO_AFTER_MARK)
+
+
+def _has_moved(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
+    return any(
+        landing_head(store, entry, pin) > pin.version
+        for entry in sidecar.tables
+        if (pin := snapshot.pin(entry.table_key)) is not None
+    )
+
+
+def _restore(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, guard: LeaseGuard) -> None:
+    def before_restore() -> None:
+        reached(Failpoint.UNDO_BEFORE_RESTORE)
+        # Lance lets a late restore win, so it must not be late.
+        guard.check()
+
+    restored = restore_tables(
+        store,
+        sidecar,
+        snapshot,
+        unmoved_too=True,
+        before_restore=before_restore,
+    )
+    reached(Failpoint.UNDO_AFTER_RESTORE)
+    publish_pins(store, sidecar.branch, restored)
+    reached(Failpoint.UNDO_AFTER_PUBLISH)

@@ -169,7 +169,6 @@ class CommitRow(Row):
         }
         present = {key: value for key, value in payload.items() if value is not None}
         return {
-            "table_key": "",
             "table_version": self.manifest_version,
             "table_branch": self.branch,
             "metadata": _json({**present, "created_at": self.created_at, **self.extra}),
@@ -193,7 +192,7 @@ class HeadRow(Row):
         payload: dict[str, Any] = {"head_commit_id": self.commit_id}
         if self.parent is not None:
             payload["parent_commit_id"] = self.parent
-        return {"table_key": "", "metadata": _json(payload)}
+        return {"metadata": _json(payload)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +210,9 @@ class TagRow(Row):
         return f"graph_tag:{self.name}"
 
     def columns(self) -> dict[str, Any]:
-        payload = {
-            "commit_id": self.commit_id,
-            "created_at": self.created_at,
-            "actor_id": self.actor,
-        }
-        return {"table_key": "", "metadata": _json(payload)}
+        created_at, actor = self.created_at, self.actor
+        payload = {"commit_id": self.commit_id, "created_at": created_at, "actor_id": actor}
+        return {"metadata": _json(payload)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,23 +233,8 @@ class SchemaRow(Row):
         return f"graph_schema:{self.manifest_version:0{_VERSION_DIGITS}d}"
 
     def columns(self) -> dict[str, Any]:
-        return {
-            "table_key": "",
-            "table_version": self.manifest_version,
-            "metadata": _json(self._payload()),
-        }
-
-    def _payload(self) -> dict[str, Any]:
-        return {"hash": self.schema_hash, "source": self.source, "identity": self.identity}
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for a sidecar."""
-        return {"version": self.manifest_version, **self._payload()}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> SchemaRow:
-        """The inverse of ``to_json``."""
-        return SchemaRow(value["version"], value["hash"], value["source"], value["identity"])
+        payload = {"hash": self.schema_hash, "source": self.source, "identity": self.identity}
+        return {"table_version": self.manifest_version, "metadata": _json(payload)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +257,6 @@ class VoidRow(Row):
     def columns(self) -> dict[str, Any]:
         payload = {"created_at": self.created_at, "reason": self.reason}
         return {
-            "table_key": "",
             "table_version": self.manifest_version,
             "table_branch": self.branch,
             "metadata": _json(payload),
@@ -286,7 +266,8 @@ class VoidRow(Row):
 def to_arrow(rows: Iterable[Row]) -> pa.Table:
     """Rows as a table with the columns of the manifest."""
     records = [
-        {"object_id": row.object_id, "object_type": row.kind, **row.columns()} for row in rows
+        {"table_key": "", "object_id": row.object_id, "object_type": row.kind, **row.columns()}
+        for row in rows
     ]
     return pa.Table.from_pylist(records, schema=SCHEMA)
 

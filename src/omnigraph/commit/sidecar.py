@@ -10,9 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
 from omnigraph.storage.objects.paths import escaped, is_branch, is_location
@@ -25,6 +35,11 @@ SIDECAR_VERSION = 2
 FOLDER = "__recovery"
 _SUFFIX = ".json"
 _VERSION_LIMIT = 1 << 64
+_T = TypeVar("_T")
+
+BranchName = Annotated[str, (is_branch, "branch")]
+Location = Annotated[str, (is_location, "path")]
+"""A path relative to the root."""
 
 
 class WriterKind(StrEnum):
@@ -51,17 +66,17 @@ class SidecarPin:
     expected_version: int
     post_commit_pin: int
     confirmed_version: int | None = None
-    table_branch: str | None = None
+    table_branch: BranchName | None = None
     transactions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A table that the writer adds to the manifest; its path is relative to the root."""
+    """A table that the writer adds to the manifest."""
 
     table_key: str
-    table_path: str
-    table_branch: str | None = None
+    table_path: Location
+    table_branch: BranchName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +89,21 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class HardDrop:
-    """A table whose versions up to one hold data that is removed once the writer has published.
-
-    The path is relative to the root.
-    """
+    """A table whose versions up to one hold data that is removed once the writer has published."""
 
     table_key: str
-    table_path: str
+    table_path: Location
     through_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSchema:
+    """A schema row of the manifest that a schema apply publishes."""
+
+    version: int
+    hash: str
+    source: str
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +119,7 @@ class Sidecar:
 
     operation_id: str
     started_at: str
-    branch: str | None
+    branch: BranchName | None
     actor_id: str | None
     writer_kind: WriterKind
     tables: tuple[SidecarPin, ...]
@@ -110,8 +132,7 @@ class Sidecar:
     consulted: Mapping[str, int] = field(default_factory=dict)
     if_commit: str | None = None
     branch_identity: str | None = None
-    schemas: tuple[Mapping[str, Any], ...] = ()
-    """The schema rows of a schema apply, as data."""
+    schemas: tuple[RecordedSchema, ...] = ()
     undoing: bool = False
     """Whether the writer gave up: recovery finishes its undo, without a commit."""
     hard_drops: tuple[HardDrop, ...] = ()
@@ -143,8 +164,9 @@ class Sidecar:
         except (ValueError, RecursionError):
             raise _corrupt(name, "it is not valid JSON") from None
         try:
-            content = _Fields("it", value)
-            version = content.count("schema_version")
+            if not isinstance(value, dict):
+                raise ValueError("it is not an object")
+            version = _value(int, "it", "schema_version", value)
         except ValueError as error:
             raise _corrupt(name, str(error)) from None
         # Checked first: a newer format is not a damaged file.
@@ -157,7 +179,7 @@ class Sidecar:
                 details={"file": name, "found": version, "supported": SIDECAR_VERSION},
             )
         try:
-            return _sidecar(content, version)
+            return _record(cls, "it", value)
         except ValueError as error:
             raise _corrupt(name, str(error)) from None
 
@@ -220,7 +242,11 @@ def _corrupt(name: str, reason: str) -> StorageCorrupt:
     )
 
 
-# -- writing ----------------------------------------------------------------------------------
+# -- JSON -------------------------------------------------------------------------------------
+
+
+def _is_required(spec: Field[Any]) -> bool:
+    return spec.default is MISSING and spec.default_factory is MISSING
 
 
 def _content(record: DataclassInstance) -> dict[str, Any]:
@@ -228,8 +254,7 @@ def _content(record: DataclassInstance) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for spec in fields(record):
         value = getattr(record, spec.name)
-        is_required = spec.default is MISSING and spec.default_factory is MISSING
-        if is_required or not (value is None or value is False or value in ((), {})):
+        if _is_required(spec) or not (value is None or value is False or value in ((), {})):
             content[spec.name] = _plain(value)
     return content
 
@@ -242,144 +267,61 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-# -- reading ----------------------------------------------------------------------------------
-
-
-def _sidecar(content: _Fields, version: int) -> Sidecar:
-    kind = content.text("writer_kind")
-    if kind not in {writer.value for writer in WriterKind}:
-        raise ValueError(f"unknown writer kind '{kind}'")
-    return Sidecar(
-        operation_id=content.text("operation_id"),
-        started_at=content.text("started_at"),
-        branch=content.branch("branch"),
-        actor_id=content.optional_text("actor_id"),
-        writer_kind=WriterKind(kind),
-        tables=tuple(_pin(entry) for entry in content.entries("tables", required=True)),
-        merge_source_commit_id=content.optional_text("merge_source_commit_id"),
-        additional_registrations=tuple(
-            Registration(
-                entry.text("table_key"),
-                entry.location("table_path"),
-                entry.branch("table_branch"),
-            )
-            for entry in content.entries("additional_registrations")
-        ),
-        tombstones=tuple(
-            Tombstone(entry.text("table_key"), entry.count("tombstone_version"))
-            for entry in content.entries("tombstones")
-        ),
-        schema_version=version,
-        leased=content.flag("leased"),
-        intent=content.object("intent"),
-        consulted=content.versions("consulted"),
-        if_commit=content.optional_text("if_commit"),
-        branch_identity=content.optional_text("branch_identity"),
-        schemas=tuple(_schema(entry) for entry in content.entries("schemas")),
-        undoing=content.flag("undoing"),
-        hard_drops=tuple(
-            HardDrop(
-                entry.text("table_key"),
-                entry.location("table_path"),
-                entry.count("through_version"),
-            )
-            for entry in content.entries("hard_drops")
-        ),
-    )
-
-
-def _pin(entry: _Fields) -> SidecarPin:
-    return SidecarPin(
-        table_key=entry.text("table_key"),
-        table_path=entry.text("table_path"),
-        expected_version=entry.count("expected_version"),
-        post_commit_pin=entry.count("post_commit_pin"),
-        confirmed_version=entry.optional_count("confirmed_version"),
-        table_branch=entry.branch("table_branch"),
-        transactions=entry.texts("transactions"),
-    )
-
-
-def _schema(entry: _Fields) -> dict[str, Any]:
-    return {
-        "version": entry.count("version"),
-        "hash": entry.text("hash"),
-        "source": entry.text("source"),
-        "identity": entry.object("identity"),
+def _record(kind: type[_T], where: str, value: object) -> _T:
+    """The inverse of ``_content``; ``ValueError`` says which key is missing or wrong."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is not an object")
+    hints = get_type_hints(kind, include_extras=True)
+    content = {
+        spec.name: _value(hints[spec.name], where, spec.name, value)
+        for spec in fields(kind)  # type: ignore[arg-type]
+        if spec.name in value or _is_required(spec)
     }
+    return kind(**content)
 
 
-class _Fields:
-    """A JSON object read key by key; ``ValueError`` says which key is missing or wrong."""
-
-    def __init__(self, where: str, value: object) -> None:
-        if not isinstance(value, dict):
-            raise ValueError(f"{where} is not an object")
-        self._where = where
-        self._value: dict[str, Any] = value
-
-    def text(self, key: str) -> str:
-        value = self._value.get(key)
-        if not isinstance(value, str):
-            raise self._wrong(key, "a text")
-        return value
-
-    def optional_text(self, key: str) -> str | None:
-        return None if self._value.get(key) is None else self.text(key)
-
-    def branch(self, key: str) -> str | None:
-        value = self.optional_text(key)
-        if value is not None and not is_branch(value):
-            raise ValueError(f"{self._where} has an invalid branch in '{key}': {escaped(value)}")
-        return value
-
-    def location(self, key: str) -> str:
-        value = self.text(key)
-        if not is_location(value):
-            raise ValueError(f"{self._where} has an invalid path in '{key}': {escaped(value)}")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self._value.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            raise self._wrong(key, "a list of texts")
+def _value(hint: Any, where: str, key: str, content: Mapping[str, Any]) -> Any:
+    """The value of a key, which has to be what the annotation of its field says."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    value: Any = content.get(key)
+    if origin in (Union, UnionType):
+        return None if value is None else _value(arguments[0], where, key, content)
+    if origin is Annotated:
+        text = _value(str, where, key, content)
+        is_valid, what = arguments[1]
+        if not is_valid(text):
+            raise ValueError(f"{where} has an invalid {what} in '{key}': {escaped(text)}")
+        return text
+    if hint is WriterKind:
+        kind = _value(str, where, key, content)
+        if kind not in {writer.value for writer in WriterKind}:
+            raise ValueError(f"unknown writer kind '{kind}'")
+        return WriterKind(kind)
+    if key not in content:
+        raise ValueError(f"{where} has no '{key}'")
+    json_type, wanted = _JSON_TYPES[hint if hint == tuple[str, ...] else origin or hint]
+    # Compared exactly: True and False are integers to Python, not to JSON.
+    if type(value) is not json_type or (
+        hint == tuple[str, ...] and not all(isinstance(entry, str) for entry in value)
+    ):
+        raise ValueError(f"{where} has a '{key}' that is not {wanted}")
+    if hint is int and not 0 <= value < _VERSION_LIMIT:
+        raise ValueError(f"{where} has a '{key}' that is not a version number")
+    if hint == Mapping[str, int]:
+        return {name: _value(int, f"'{key}'", name, value) for name in value}
+    if hint == tuple[str, ...]:
         return tuple(value)
+    if origin is tuple:
+        entries = enumerate(value, start=1)
+        return tuple(_record(arguments[0], f"'{key}' entry {at}", entry) for at, entry in entries)
+    return value
 
-    def count(self, key: str) -> int:
-        value = self._value.get(key)
-        # True and False are integers to Python, not to JSON.
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._wrong(key, "a whole number")
-        if not 0 <= value < _VERSION_LIMIT:
-            raise self._wrong(key, "a version number")
-        return value
 
-    def optional_count(self, key: str) -> int | None:
-        return None if self._value.get(key) is None else self.count(key)
-
-    def flag(self, key: str) -> bool:
-        value = self._value.get(key, False)
-        if not isinstance(value, bool):
-            raise self._wrong(key, "true or false")
-        return value
-
-    def object(self, key: str) -> dict[str, Any]:
-        value = self._value.get(key, {})
-        if not isinstance(value, dict):
-            raise self._wrong(key, "an object")
-        return value
-
-    def versions(self, key: str) -> dict[str, int]:
-        versions = _Fields(f"'{key}'", self.object(key))
-        return {name: versions.count(name) for name in versions._value}
-
-    def entries(self, key: str, *, required: bool = False) -> list[_Fields]:
-        value = self._value.get(key, None if required else [])
-        if not isinstance(value, list):
-            raise self._wrong(key, "a list")
-        return [_Fields(f"'{key}' entry {at}", entry) for at, entry in enumerate(value, start=1)]
-
-    def _wrong(self, key: str, wanted: str) -> ValueError:
-        if key not in self._value:
-            return ValueError(f"{self._where} has no '{key}'")
-        return ValueError(f"{self._where} has a '{key}' that is not {wanted}")
+_JSON_TYPES: Mapping[Any, tuple[Any, str]] = {
+    str: (str, "a text"),
+    int: (int, "a whole number"),
+    bool: (bool, "true or false"),
+    tuple: (list, "a list"),
+    tuple[str, ...]: (list, "a list of texts"),
+    Mapping: (dict, "an object"),
+}

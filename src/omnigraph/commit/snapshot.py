@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -207,3 +209,24 @@ def _newest(table: pa.Table, group: str | None) -> pa.Table:
         if version == best[name]
     ]
     return table.take(keep)
+
+
+_LOCK = threading.Lock()
+_LEASES: dict[str, weakref.WeakSet[SnapshotLease]] = {}
+
+
+class SnapshotLease:
+    """A reader of a snapshot; it ends with the last reference to it."""
+
+    __slots__ = ("__weakref__", "snapshot")
+
+    def __init__(self, uri: str, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        with _LOCK:
+            _LEASES.setdefault(uri, weakref.WeakSet()).add(self)
+
+
+def leased_snapshots(uri: str) -> list[Snapshot]:
+    """The snapshots of a graph that this process reads."""
+    with _LOCK:
+        return [lease.snapshot for lease in _LEASES.get(uri, ())]

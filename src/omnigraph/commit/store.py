@@ -6,18 +6,27 @@ No rule of the protocol is implemented here; those modules take a ``GraphStore``
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 from omnigraph.commit.audit import AuditLog
-from omnigraph.commit.manifest import Manifest, Manifests, branch_reference
-from omnigraph.commit.names import publish_lease
+from omnigraph.commit.manifest import MANIFEST, Manifest, Manifests, branch_reference
+from omnigraph.commit.names import branch_label, publish_lease
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema.files import SchemaFiles
 from omnigraph.commit.sidecar import SidecarStore
-from omnigraph.commit.snapshot import Pin
-from omnigraph.errors import GraphNotFound, HistoryGone, OmniGraphError
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.errors import (
+    BranchNotFound,
+    CommitNotFound,
+    Conflict,
+    GraphNotFound,
+    HistoryGone,
+    OmniGraphError,
+    StorageMissing,
+)
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import TTL_SECONDS, Leases, open_leases
 from omnigraph.storage.objects.paths import Root, refuse_a_file
@@ -26,6 +35,7 @@ from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.inline import InlineTables
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.types import TableRef
 
 _PAUSE_SECONDS = 0.01
 
@@ -76,7 +86,7 @@ class GraphStore:
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self.datasets, self.leases, self.timeouts.publish)
+        return Publisher(self.leases, self.timeouts.publish)
 
     def _await_publisher(self, branch: str | None) -> None:
         """Wait until no publish runs on a branch, for as long as a publish may take."""
@@ -106,3 +116,51 @@ class GraphStore:
                 hint="take a new snapshot",
                 details={"branch": branch},
             )
+
+
+@contextmanager
+def detect_removal(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
+    """Report a missing file as ``HistoryGone`` where its snapshot was removed."""
+    try:
+        yield
+    except StorageMissing:
+        check_not_removed(store, snapshot)
+        raise
+
+
+@contextmanager
+def detect_branch_deletion(store: GraphStore, *branches: str | None) -> Iterator[None]:
+    """Report a failure as ``BranchNotFound`` where a branch was deleted during the call."""
+    try:
+        yield
+    except (StorageMissing, HistoryGone, CommitNotFound, Conflict) as error:
+        for branch in branches:
+            if branch is not None and store.objects.head(branch_reference(branch)) is None:
+                raise BranchNotFound(
+                    f"branch '{branch}' not found", details={"branch": branch}
+                ) from error
+        raise
+
+
+def check_not_removed(store: GraphStore, snapshot: Snapshot) -> None:
+    """Raise if a snapshot was removed, by cleanup or with its branch.
+
+    Cleanup removes a state before its tables. An earlier state without its tables was lost for
+    good by a schema apply. Nothing is ever removed from the newest, so what it lacks is damage.
+    """
+    for pin in snapshot.pins.values():
+        store.check_life(pin)
+    version = snapshot.manifest_version
+    if store.datasets.info(TableRef(MANIFEST, snapshot.branch), version) is not None:
+        newest = store.manifest(snapshot.branch).current().manifest_version
+        if version >= newest or all(
+            store.datasets.info(pin.ref, pin.version) for pin in snapshot.pins.values()
+        ):
+            return
+    # A handle that was idle for a while may still take the removed state for the newest.
+    store.manifests.forget_versions()
+    raise HistoryGone(
+        f"version {version} of branch '{branch_label(snapshot.branch)}' was removed",
+        hint="take a new snapshot; a tag, or cleanup with a larger min_age, keeps one for longer",
+        details={"branch": branch_label(snapshot.branch), "version": version},
+    )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from omnigraph.commit.branches import fork_table
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.forks import fork_table
 from omnigraph.commit.rows import Row, SchemaRow, TableRow, TombstoneRow, VersionRow
 from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot

@@ -21,9 +21,8 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
-from omnigraph.evolve.changes import changes_of, converted_values
+from omnigraph.evolve.changes import changes_of, converted_values, kinds_of, schema_events
 from omnigraph.evolve.check import MOST, violations_of
-from omnigraph.evolve.events import schema_events
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.catalog import Catalog

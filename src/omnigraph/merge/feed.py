@@ -17,11 +17,10 @@ from typing import Any
 from omnigraph.commit.history import Commit, History
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
-from omnigraph.commit.removed_snapshots import detect_branch_deletion
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.schema.history import recorded_schema
-from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.store import GraphStore
+from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.merge.change_filter import ChangeFilter, type_ids_of

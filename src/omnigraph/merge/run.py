@@ -17,12 +17,11 @@ from omnigraph.commit.history import History
 from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.receipts import TableCounts
-from omnigraph.commit.removed_snapshots import detect_branch_deletion
+from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.store import GraphStore
+from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog

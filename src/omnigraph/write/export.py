@@ -15,11 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from omnigraph.commit.removed_snapshots import detect_removal
-from omnigraph.commit.snapshot import Pin, Snapshot
-from omnigraph.commit.snapshot_leases import SnapshotLease
-from omnigraph.commit.store import GraphStore
-from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
+from omnigraph.commit.store import GraphStore, detect_removal
+from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import exported_values

@@ -16,9 +16,9 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.rows import CommitRow
-from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.snapshot_leases import leased_snapshots
-from omnigraph.commit.staging import ENDING, FOLDER, markers
+from omnigraph.commit.sidecar import FOLDER
+from omnigraph.commit.snapshot import Snapshot, leased_snapshots
+from omnigraph.commit.staging import ENDING, markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, OmniGraphError, StorageMissing
 from omnigraph.maintain.cleanup.retention import (

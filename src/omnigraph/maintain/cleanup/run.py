@@ -31,7 +31,7 @@ from omnigraph.commit.manifest import MANIFEST, versions_were_removed
 from omnigraph.commit.names import BRANCHES_LEASE, branch_label, publish_lease, table_lease
 from omnigraph.commit.removal import finish_removals, remove_versions
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
-from omnigraph.commit.staging import FOLDER
+from omnigraph.commit.sidecar import FOLDER
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, Conflict, OmniGraphError, StorageCorrupt
 from omnigraph.maintain.cleanup.plan import CleanupPlan, copy_identity, fingerprint_refs, make_plan

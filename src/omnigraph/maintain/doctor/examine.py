@@ -140,7 +140,7 @@ def _manifests(store: GraphStore, branches: Sequence[str]) -> Iterator[ManifestH
             manifest = store.manifest(branch)
             manifest.current()
             versions = _versions(store, TableRef(MANIFEST, branch))
-            yield ManifestHealth(name, versions, len(manifest.fragments()))
+            yield ManifestHealth(name, versions, len(manifest.fragments))
 
 
 def _writes(store: GraphStore, now: datetime) -> Iterator[PendingWrite]:

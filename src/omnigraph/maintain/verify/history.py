@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.branch_claims import read_claims
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
 from omnigraph.commit.manifest import MANIFEST
@@ -18,7 +17,7 @@ from omnigraph.commit.removal import Purpose, RemovalIntent, read_intents
 from omnigraph.commit.rows import HeadRow, from_arrow
 from omnigraph.commit.sidecar import FOLDER as RECOVERY
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.staging import ENDING
+from omnigraph.commit.staging import ENDING, read_claims
 from omnigraph.errors import HistoryGone, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.maintain.running_writes import committing_tables
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.receipts import LoadReceipt
-from omnigraph.commit.refs import SnapshotRef
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.progress import OnProgress

@@ -15,7 +15,7 @@ from os import PathLike, fspath
 
 import numpy as np
 
-from omnigraph.commit.forks import clear_orphan
+from omnigraph.commit.branches import clear_orphan
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.closest import closest
 from omnigraph.merge.feed import BEGINNING

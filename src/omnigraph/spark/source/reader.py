@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.commit.refs import SnapshotRef
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.errors import InputError, InternalError, LanguageError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
