@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.schema.files import Contract
-from omnigraph.commit.schema.history import contract_at, schema_at
+from omnigraph.commit.schema.history import contract_at
+from omnigraph.commit.schema.lock import ensure_no_schema_apply
 from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
@@ -115,7 +116,7 @@ class Handle:
         contract = self.check()
         snapshot = ref.resolve(self.store)
         return SnapshotContext(
-            schema_at(self.store, contract, snapshot),
+            contract_at(self.store, contract, snapshot).catalog,
             snapshot,
             ref.target(snapshot),
             SnapshotLease(self.uri, snapshot),
@@ -126,9 +127,7 @@ class Handle:
         self.check_open()
         if self.mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
-        from omnigraph.commit.lifecycle import ensure_no_schema_apply
-
-        reject_reentrant_write(self.uri)
+        reject_reentrant_write(self.store.root.uri)
         ensure_no_schema_apply(self.store)
         return self.check()
 

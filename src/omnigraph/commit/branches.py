@@ -17,6 +17,7 @@ from omnigraph.commit.names import (
     BRANCHES_LEASE,
     SCHEMA_LOCK,
     branch_label,
+    branch_not_found,
     check_new_branch,
     claim_lease,
     normal_branch,
@@ -43,8 +44,6 @@ from omnigraph.errors import (
 from omnigraph.logs import logger
 from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.types import TableRef
-
-__all__ = ["Branches", "refuse_while_schema_changes"]
 
 _LOG = logger(__name__)
 
@@ -138,7 +137,11 @@ class Branches:
         branches = self._branches()
         if branch in branches and claim.is_of(branches[branch], self._identity(branch)):
             with store.leases.acquire(self._writers(branch), timeout):
-                if self._has_sidecars(branch):
+                if any(
+                    branch in (sidecar.branch, entry.table_branch)
+                    for sidecar in store.sidecars.load_all()
+                    for entry in sidecar.tables
+                ):
                     # They may still be completed: recovery decides first.
                     return
                 owned: Sequence[Pin] = ()
@@ -161,13 +164,6 @@ class Branches:
         own = [commit for commit in commits if commit.manifest_version > claim.base_version]
         return all(ROLLED_BACK in commit.extra for commit in own)
 
-    def _has_sidecars(self, branch: str) -> bool:
-        return any(
-            sidecar.branch == branch or entry.table_branch == branch
-            for sidecar in self._store.sidecars.load_all()
-            for entry in sidecar.tables
-        )
-
     def delete(self, name: str, *, head: str | None = None) -> None:
         """Remove a branch without dependents; with ``head``, only if that is its newest commit."""
         branch = normal_branch(name)
@@ -177,23 +173,18 @@ class Branches:
         with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
             branches = self._branches()
             if branch not in branches:
-                raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
+                raise branch_not_found(branch)
             with store.leases.acquire(self._writers(branch), store.timeouts.lease):
-                if head is not None:
-                    self._refuse_newer(branch, head)
+                newest = store.manifest(branch).current().head if head is not None else None
+                if newest is not None and newest.commit_id != head:
+                    raise BranchInUse(
+                        f"branch '{branch}' has commits after '{head}'",
+                        hint="merge the branch again, then delete it",
+                        details={"branch": branch, "head": newest.commit_id},
+                    )
                 owned = self._delete(branch, branches)
             reached(Failpoint.BRANCH_BEFORE_TABLE_CLEANUP)
             self._remove_forks(branch, owned)
-
-    def _refuse_newer(self, branch: str, head: str) -> None:
-        """Refuse a branch that has commits after one; the caller holds its publish lease."""
-        newest = self._store.manifest(branch).current().head
-        if newest is not None and newest.commit_id != head:
-            raise BranchInUse(
-                f"branch '{branch}' has commits after '{head}'",
-                hint="merge the branch again, then delete it",
-                details={"branch": branch, "head": newest.commit_id},
-            )
 
     def _writers(self, branch: str) -> Sequence[str]:
         """The leases of all writers of a branch: one could publish into the next of that name."""
@@ -205,19 +196,15 @@ class Branches:
         self._refuse_dependents(branch, branches)
         owned = [pin for pin in self._pins(branch) if pin.branch == branch]
         reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
-        self._delete_manifest(branch)
-        self._store.manifests.forget(branch)
-        return owned
-
-    def _delete_manifest(self, branch: str) -> None:
-        """Remove the reference and files of a branch; it is deleted once the reference is."""
-        store = self._store
         try:
-            store.inline.delete_branch(MANIFEST, branch)
+            self._store.inline.delete_branch(MANIFEST, branch)
         except StorageError as error:
-            if store.objects.head(branch_reference(branch)) is not None:
+            # The branch is deleted once its reference is.
+            if self._store.objects.head(branch_reference(branch)) is not None:
                 raise
             _LOG.warning("files of the deleted branch '%s' stay: %s", branch, error)
+        self._store.manifests.forget(branch)
+        return owned
 
     def _branches(self) -> dict[str, BranchInfo]:
         return self._store.inline.branches(MANIFEST)

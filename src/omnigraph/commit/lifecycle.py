@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 from omnigraph.commit.branches import Branches
@@ -13,19 +12,13 @@ from omnigraph.commit.names import INIT_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
 from omnigraph.commit.recovery import Recovered, Recovery
 from omnigraph.commit.rows import CommitRow, HeadRow, Row, SchemaRow, TableRow, VersionRow, to_arrow
 from omnigraph.commit.schema.files import Contract
-from omnigraph.commit.schema.lock import (
-    is_locked,
-    is_ours,
-    refuse_while_schema_changes,
-    release,
-)
+from omnigraph.commit.schema.lock import has_apply_sidecar, is_ours, release
 from omnigraph.commit.schema.staging import SchemaStaging, reconcile_staging
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import AlreadyInitialized, Conflict, StorageError, StorageUnknown
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, table_types
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identity import initial_identity
 from omnigraph.storage.leases.local import LEASE_FOLDER
@@ -63,13 +56,11 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
 
 def _claim_and_create(store: GraphStore, catalog: Catalog, source: str, force: bool) -> None:
     if _has_manifest(store):
-        raise (
-            _initialized(store)
-            if not force
-            else AlreadyInitialized(
-                f"there is a graph with data at '{store.root.uri}'",
-                hint="choose another location, or remove that graph first",
-            )
+        if not force:
+            raise _initialized(store)
+        raise AlreadyInitialized(
+            f"there is a graph with data at '{store.root.uri}'",
+            hint="choose another location, or remove that graph first",
         )
     if not store.schema_files.claim(source, force=force):
         raise _initialized(store)
@@ -103,7 +94,7 @@ def _create(store: GraphStore, catalog: Catalog, source: str) -> None:
 
 def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
     rows: list[Row] = []
-    for kind in _types(catalog):
+    for kind in table_types(catalog):
         location = table_location(kind)
         # Left by an attempt that never wrote its manifest.
         store.objects.delete_prefix(location)
@@ -118,11 +109,6 @@ def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
         HeadRow(None, genesis.commit_id),
         SchemaRow(1, catalog.schema_hash, source, identity),
     ]
-
-
-def _types(catalog: Catalog) -> Iterator[NodeType | EdgeType]:
-    yield from catalog.node_types.values()
-    yield from catalog.edge_types.values()
 
 
 def table_location(kind: NodeType | EdgeType) -> str:
@@ -150,25 +136,14 @@ def recover(store: GraphStore, *, full: bool, is_clean: bool = False) -> list[Re
     return recovered
 
 
-def ensure_no_schema_apply(store: GraphStore) -> None:
-    """Refuse while a schema apply runs; one that died is recovered first, without a restart."""
-    if is_locked(store):
-        recover(store, full=False)
-        refuse_while_schema_changes(store)
-
-
 def _reconcile(store: GraphStore) -> None:
     """Promote or discard staging files, unless they belong to a running schema apply."""
     with suppress(Conflict), store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
-        kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
-        if WriterKind.SCHEMA_APPLY in kinds:
+        if has_apply_sidecar(store):
             return
         reached(Failpoint.STAGING_BEFORE_PROMOTE)
-        reconcile_staging(
-            store.objects,
-            apply_pending=False,
-            live_tables=store.manifest(None).current().pins,
-        )
+        tables = store.manifest(None).current().pins
+        reconcile_staging(store.objects, apply_pending=False, live_tables=tables)
 
 
 def _remove_abandoned_lock(store: GraphStore) -> None:
@@ -180,8 +155,7 @@ def _remove_abandoned_lock(store: GraphStore) -> None:
     if not is_old and not is_ours(store):
         return
     with suppress(Conflict), store.leases.acquire([SCHEMA_LEASE], timeout=0.0):
-        kinds = {sidecar.writer_kind for sidecar in store.sidecars.load_all()}
-        if WriterKind.SCHEMA_APPLY not in kinds:
+        if not has_apply_sidecar(store):
             release(store)
 
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.names import branch_label
+from omnigraph.commit.names import branch_label, branch_not_found
 from omnigraph.commit.rows import (
     COMPLETES,
     FORMAT_KEY,
@@ -147,9 +147,8 @@ class Manifest:
 
     def commits(self) -> list[CommitRow]:
         """Every commit that is visible here, inherited ones too, oldest first."""
-        return sorted(
-            self._commits(pc.field("object_type") == CommitRow.kind), key=attrgetter("order")
-        )
+        commits = self._commits(pc.field("object_type") == CommitRow.kind)
+        return sorted(commits, key=attrgetter("order"))
 
     def commit(self, commit_id: str) -> CommitRow | None:
         """A commit by its id."""
@@ -163,8 +162,7 @@ class Manifest:
 
     def has_row(self, object_id: str) -> bool:
         """Whether there is a row with this key."""
-        ledger = self._newest()
-        return bool(ledger.read([KEY], pc.field(KEY) == object_id).num_rows)
+        return bool(self._newest().read([KEY], pc.field(KEY) == object_id).num_rows)
 
     def _commits(self, condition: pc.Expression) -> list[CommitRow]:
         with self._detect_deletion():
@@ -256,8 +254,15 @@ class Manifest:
         check_stamp(ledger)
         state = ManifestState()
         state.add_arrow(ledger.read())
-        # The last step that can fail: after it the state is replaced as a whole.
-        identity = self._read_identity()
+        identity = None
+        if self.branch is not None:
+            # The last step that can fail: after it the state is replaced as a whole.
+            try:
+                text = self.datasets.objects.read(branch_reference(self.branch))
+            except StorageMissing:
+                raise self._missing() from None
+            # The reference contains a random number.
+            identity = f"{fnv1a_64(text):016x}"
         self._reader, self._state, self._life, self._identity = ledger, state, life, identity
         self._history.clear()
         self._looked = now
@@ -280,21 +285,9 @@ class Manifest:
             raise self._missing()
         return reference.e_tag
 
-    def _read_identity(self) -> str | None:
-        """A digest of the reference, which contains a random number."""
-        if self.branch is None:
-            return None
-        try:
-            text = self.datasets.objects.read(branch_reference(self.branch))
-        except StorageMissing:
-            raise self._missing() from None
-        return f"{fnv1a_64(text):016x}"
-
     def _missing(self) -> BranchNotFound | GraphNotFound:
         if self.branch is not None:
-            return BranchNotFound(
-                f"branch '{self.branch}' not found", details={"branch": self.branch}
-            )
+            return branch_not_found(self.branch)
         return GraphNotFound(
             f"there is no graph at '{self.datasets.root.uri}'",
             hint="create one with Graph.init; after an interrupted init, with force=True",
@@ -351,7 +344,7 @@ class Manifests:
     def of(self, branch: str | None) -> Manifest:
         if branch is not None and not is_branch(branch):
             # Never build a path from an invalid name.
-            raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
+            raise branch_not_found(branch)
         with self._lock:
             manifest = self._cached.get(branch)
             if manifest is None:

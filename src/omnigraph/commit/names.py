@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from omnigraph.commit.rows import MAIN
-from omnigraph.errors import InputError
+from omnigraph.errors import BranchNotFound, InputError
 from omnigraph.escaping import has_controls
 
 SCHEMA_LOCK = "__schema_apply_lock__"
@@ -39,6 +39,10 @@ def normal_branch(name: str | None) -> str | None:
 def branch_label(branch: str | None) -> str:
     """A branch as people call it."""
     return branch or MAIN
+
+
+def branch_not_found(branch: str) -> BranchNotFound:
+    return BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
 
 
 def check_new_branch(name: str) -> str:

@@ -35,15 +35,11 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
     ensure_readable(store, None)
     heal_if_moved(store)
     # One listing for sidecars, claims and removals: mostly there is none of them.
-    is_clean = not any(map(_is_leftover, store.objects.list(FOLDER)))
+    leftovers = (".json", ".branch", ".cleanup")
+    is_clean = not any(name.endswith(leftovers) for name in store.objects.list(FOLDER))
     recovered = recover(store, full=True, is_clean=is_clean)
     if not is_clean:
         finish_removals(store)
     if len(store.schema_files.present()) < 3:
         return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
     return store.schema_files.load(), recovered
-
-
-def _is_leftover(name: str) -> bool:
-    """Whether a file in ``__recovery`` is a sidecar, a claim on a branch or a removal."""
-    return name.endswith((".json", ".branch", ".cleanup"))

@@ -21,11 +21,11 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, SchemaChangeRefused
-from omnigraph.evolve.changes import changes_of, converted_values, kinds_of, schema_events
+from omnigraph.evolve.changes import changes_of, converted_values, schema_events
 from omnigraph.evolve.check import MOST, violations_of
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, table_types
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import evolve_identity
@@ -113,11 +113,11 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
         before = store.manifest(None).current()
         if not work.plan.steps:
             return SchemaApplied(True, False, before.manifest_version, ())
-        keys = {kind.table_key for kind in (*kinds_of(contract.catalog), *kinds_of(work.desired))}
+        kinds = [*table_types(contract.catalog), *table_types(work.desired)]
         request = WriteRequest(
             WriterKind.SCHEMA_APPLY,
             None,
-            frozenset(keys | set(before.pins)),
+            frozenset({*before.pins, *(kind.table_key for kind in kinds)}),
             lambda view: work.prepare(store, view),
             strict=True,
             actor=options.actor,

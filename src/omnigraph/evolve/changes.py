@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.schema.ast import TypeKind
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, table_types
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import TypeIdentity
 from omnigraph.lang.schema.steps import (
@@ -86,8 +86,8 @@ def changes_of(
     gone = {
         f"{step.type_kind}:{step.name}": step.mode for step in steps if isinstance(step, DropType)
     }
-    before = {kind.table_key: kind for kind in kinds_of(accepted)}
-    for kind in kinds_of(desired):
+    before = {kind.table_key: kind for kind in table_types(accepted)}
+    for kind in table_types(desired):
         key = kind.table_key
         if key in new:
             added.append(kind)
@@ -112,7 +112,7 @@ def converted_values(
         or (isinstance(step, ChangeNullability) and not step.nullable)
         if step.type_kind is not TypeKind.INTERFACE
     }
-    kinds = {kind.name: kind for kind in kinds_of(desired)}
+    kinds = {kind.name: kind for kind in table_types(desired)}
     converted = {}
     for name, value in values.items():
         owner, _, prop = name.partition(".")

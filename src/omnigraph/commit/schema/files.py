@@ -12,7 +12,7 @@ between takes the rest from the staged files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,10 +114,6 @@ class Contract:
             name for name, seen in zip(FILES, self.signatures, strict=True) if seen is None
         )
 
-    def has_other_schema_than(self, earlier: Contract) -> bool:
-        """Whether the schemas differ; comments do not count."""
-        return self.schema_hash != earlier.schema_hash
-
 
 class SchemaFiles:
     """The schema files of one graph."""
@@ -144,9 +140,8 @@ class SchemaFiles:
 
     def present(self) -> list[str]:
         """Which of the three files exist."""
-        return [
-            name for name, seen in zip(FILES, self._signatures(), strict=True) if seen is not None
-        ]
+        signatures = self._objects.signatures(FILES)
+        return [name for name, seen in zip(FILES, signatures, strict=True) if seen is not None]
 
     def remove(self) -> list[str]:
         """Delete the three files, best effort; returns the names of those that stayed.
@@ -173,7 +168,7 @@ class SchemaFiles:
         a read-only handle opens such a graph, on the condition of ``bootstrap``, that there is no
         branch but main.
         """
-        return self._read_consistent(self._signatures(), allow_missing)
+        return self._read_consistent(self._objects.signatures(FILES), allow_missing)
 
     def check(self, contract: Contract) -> Contract:
         """The current contract; usually the same object.
@@ -182,11 +177,11 @@ class SchemaFiles:
         all three files agree on it, since only an apply does that; anything else raises
         ``SchemaDrift``, on every call until the files agree.
         """
-        seen = self._signatures()
+        seen = self._objects.signatures(FILES)
         if seen == contract.signatures:
             return contract
         current = self._read_consistent(seen, allow_missing=bool(contract.missing))
-        if current.has_other_schema_than(contract):
+        if current.schema_hash != contract.schema_hash:
             return current
         # Plans and caches depend on the catalog; a changed comment must not drop them.
         return replace(current, catalog=contract.catalog)
@@ -210,9 +205,6 @@ class SchemaFiles:
             self._objects.write(name, contract_text(name, contract.catalog))
         return self.load()
 
-    def _signatures(self) -> tuple[str | None, ...]:
-        return self._objects.signatures(FILES)
-
     def _read_consistent(self, seen: tuple[str | None, ...], allow_missing: bool) -> Contract:
         """Read files that may be changing: a mix of old and new is read again."""
         drift: SchemaDrift | None = None
@@ -220,7 +212,7 @@ class SchemaFiles:
             try:
                 return self._read(seen, allow_missing)
             except SchemaDrift as error:
-                now = self._signatures()
+                now = self._objects.signatures(FILES)
                 if now == seen:
                     raise
                 seen, drift = now, error
@@ -235,16 +227,14 @@ class SchemaFiles:
         if absent and not allow_missing:
             raise _absent(absent)
         hashes = {name: digest for name, digest in recorded.items() if digest is not None}
+        # An apply that is being promoted still has the successor of a file staged.
         if any(
-            digest != catalog.schema_hash and not self._is_being_replaced(name, catalog)
+            digest != catalog.schema_hash
+            and recorded_hash(self._objects, STAGED[name]) != catalog.schema_hash
             for name, digest in hashes.items()
         ):
             raise _disagreement({SOURCE: catalog.schema_hash, **hashes})
         return Contract(source, catalog, signatures)
-
-    def _is_being_replaced(self, name: str, catalog: Catalog) -> bool:
-        """Whether the staged successor of a file matches the source."""
-        return recorded_hash(self._objects, STAGED[name]) == catalog.schema_hash
 
 
 # -- one file ---------------------------------------------------------------------------------
@@ -273,7 +263,16 @@ def read_source(objects: ObjectStore, name: str) -> tuple[str, Catalog]:
 def recorded_hash(objects: ObjectStore, name: str) -> str | None:
     """The schema hash in a derived file, staged or not; none when missing."""
     text = _text(objects, name)
-    return None if text is None else _HASH_OF[name](text, name)
+    if text is None:
+        return None
+    if name in (STATE, STAGED_STATE):
+        return SchemaState.parse(text, name).schema_ir_hash
+    value = _object(text, name)
+    _check_version(value, "ir_version", IR_VERSION, name)
+    try:
+        return SchemaIR.from_json(value).hash()
+    except InputError:
+        raise _damaged(name) from None
 
 
 def _text(objects: ObjectStore, name: str) -> str | None:
@@ -283,27 +282,6 @@ def _text(objects: ObjectStore, name: str) -> str | None:
         return None
     except StorageCorrupt:
         raise _damaged(name) from None
-
-
-def _ir_hash(text: str, name: str) -> str:
-    value = _object(text, name)
-    _check_version(value, "ir_version", IR_VERSION, name)
-    try:
-        return SchemaIR.from_json(value).hash()
-    except InputError:
-        raise _damaged(name) from None
-
-
-def _state_hash(text: str, name: str) -> str:
-    return SchemaState.parse(text, name).schema_ir_hash
-
-
-_HASH_OF: Mapping[str, Callable[[str, str], str]] = {
-    IR: _ir_hash,
-    STATE: _state_hash,
-    STAGED_IR: _ir_hash,
-    STAGED_STATE: _state_hash,
-}
 
 
 def _object(text: str, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from omnigraph.commit.schema.files import STAGED_STATE, Contract, recorded_hash
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import HistoryGone, SchemaDrift, StorageMissing
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.catalog import Catalog, table_types
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import Identity
@@ -30,13 +30,8 @@ from omnigraph.lang.schema.identity import Identity
 _KEPT = 16
 
 
-def schema_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Catalog:
-    """The schema of a snapshot; mostly the one that the files have."""
-    return contract_at(store, contract, snapshot).catalog
-
-
 def contract_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Contract:
-    """The schema of a snapshot together with its text."""
+    """The schema of a snapshot; mostly the one that the files have."""
     row = snapshot.schema
     if row is not None and row.schema_hash == contract.schema_hash:
         return contract
@@ -175,12 +170,9 @@ def _fits(store: GraphStore, snapshot: Snapshot, catalog: Catalog, other: Catalo
 
 
 def _shapes(catalog: Catalog) -> dict[str, dict[str, pa.DataType]]:
-    kinds: list[NodeType | EdgeType] = [
-        *catalog.node_types.values(),
-        *catalog.edge_types.values(),
-    ]
     return {
-        kind.table_key: {field.name: field.type for field in kind.arrow_schema()} for kind in kinds
+        kind.table_key: {field.name: field.type for field in kind.arrow_schema()}
+        for kind in table_types(catalog)
     }
 
 

@@ -51,6 +51,15 @@ def refuse_while_schema_changes(store: GraphStore, operation: str = "write") -> 
         )
 
 
+def ensure_no_schema_apply(store: GraphStore) -> None:
+    """Refuse while a schema apply runs; one that died is recovered first, without a restart."""
+    if is_locked(store):
+        from omnigraph.commit.lifecycle import recover
+
+        recover(store, full=False)
+        refuse_while_schema_changes(store)
+
+
 def refuse_branches(others: Sequence[str]) -> None:
     """Refuse a schema apply beside other branches: the schema is that of the whole graph."""
     if others:
@@ -94,7 +103,7 @@ def _take(store: GraphStore) -> None:
                 raise in_progress()
             release(store)
         refuse_branches(sorted(set(store.inline.branches(MANIFEST)) - {SCHEMA_LOCK}))
-        if _has_sidecar(store):
+        if has_apply_sidecar(store):
             raise in_progress()
         store.objects.write(MARK, "")
         version = store.manifest(None).current().manifest_version
@@ -110,13 +119,14 @@ def _leave(store: GraphStore) -> None:
     lease, so the next writer removes it.
     """
     try:
-        if not _has_sidecar(store):
+        if not has_apply_sidecar(store):
             release(store)
     except OmniGraphError as error:
         _LOG.warning("the lock of a schema apply that has ended stays: %s", error)
 
 
-def _has_sidecar(store: GraphStore) -> bool:
+def has_apply_sidecar(store: GraphStore) -> bool:
+    """Whether a schema apply has begun to move tables, and not ended."""
     return any(s.writer_kind is WriterKind.SCHEMA_APPLY for s in store.sidecars.load_all())
 
 

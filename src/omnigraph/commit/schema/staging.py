@@ -14,7 +14,8 @@ under it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -30,7 +31,7 @@ from omnigraph.commit.schema.files import (
     recorded_hash,
 )
 from omnigraph.errors import RecoveryRequired, SchemaDrift
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, table_types
 from omnigraph.storage.objects.store import ObjectStore
 
 _BY_HAND = (
@@ -99,17 +100,22 @@ def reconcile_staging(
     if not present:
         return Reconciled.NOTHING
     if SOURCE not in present:
-        _check_promotion(objects, present)
+        # Without its source a staged file must belong to the schema that is live already.
+        live = read_source(objects, SOURCE)[1]
+        _check_staged(objects, present, live.schema_hash, SOURCE)
         staging.promote()
         return Reconciled.PROMOTED
-    staged = _staged_catalog(objects)
+    with _reading_staged():
+        staged = read_source(objects, STAGED_SOURCE)[1]
     is_complete = len(present) == len(FILES)
     # An apply completes its staging before it commits: one that did not is rolled back, whatever
     # its sidecar says.
     if (apply_pending and is_complete) or _is_committed(
         objects, staged, set(live_tables), is_complete
     ):
-        _complete(objects, staging, staged, present)
+        derived = [name for name in (IR, STATE) if name in present]
+        _check_staged(objects, derived, staged.schema_hash, STAGED_SOURCE)
+        staging.write_derived(staged, [name for name in (IR, STATE) if name not in present])
         staging.promote()
         return Reconciled.PROMOTED
     staging.discard()
@@ -147,24 +153,6 @@ def _is_committed(
     return ours != theirs and tables == theirs
 
 
-def _complete(
-    objects: ObjectStore, staging: SchemaStaging, staged: Catalog, present: Sequence[str]
-) -> None:
-    """Check that the staged files agree with their source; write the missing ones."""
-    for name in (IR, STATE):
-        if name in present and _staged_hash(objects, name) != staged.schema_hash:
-            raise _mismatch(STAGED[name], STAGED_SOURCE)
-    staging.write_derived(staged, [name for name in (IR, STATE) if name not in present])
-
-
-def _check_promotion(objects: ObjectStore, present: Sequence[str]) -> None:
-    """Without its source a staged file must belong to the schema that is live already."""
-    live = read_source(objects, SOURCE)[1]
-    for name in present:
-        if _staged_hash(objects, name) != live.schema_hash:
-            raise _mismatch(STAGED[name], SOURCE)
-
-
 # -- reading ----------------------------------------------------------------------------------
 
 
@@ -176,37 +164,29 @@ def _live_hash(objects: ObjectStore, name: str) -> str | None:
         return None
 
 
-def _staged_catalog(objects: ObjectStore) -> Catalog:
+@contextmanager
+def _reading_staged() -> Iterator[None]:
     try:
-        return read_source(objects, STAGED_SOURCE)[1]
+        yield
     except SchemaDrift as error:
-        raise _unreadable(error) from error
+        message = f"a schema apply did not finish: {error.message}"
+        raise RecoveryRequired(message, hint=_BY_HAND, details=error.details) from error
 
 
-def _staged_hash(objects: ObjectStore, name: str) -> str | None:
-    try:
-        return recorded_hash(objects, STAGED[name])
-    except SchemaDrift as error:
-        raise _unreadable(error) from error
+def _check_staged(
+    objects: ObjectStore, names: Iterable[str], schema_hash: str, source: str
+) -> None:
+    """Check that staged files belong to the schema of a source."""
+    for name in names:
+        with _reading_staged():
+            staged = recorded_hash(objects, STAGED[name])
+        if staged != schema_hash:
+            raise RecoveryRequired(
+                f"a schema apply did not finish: '{STAGED[name]}' does not match '{source}'",
+                hint=_BY_HAND,
+                details={"files": [STAGED[name], source]},
+            )
 
 
 def _tables(catalog: Catalog) -> set[str]:
-    nodes = {node.table_key for node in catalog.node_types.values()}
-    return nodes | {edge.table_key for edge in catalog.edge_types.values()}
-
-
-# -- errors ----------------------------------------------------------------------------------
-
-
-def _unreadable(error: SchemaDrift) -> RecoveryRequired:
-    return RecoveryRequired(
-        f"a schema apply did not finish: {error.message}", hint=_BY_HAND, details=error.details
-    )
-
-
-def _mismatch(staged: str, source: str) -> RecoveryRequired:
-    return RecoveryRequired(
-        f"a schema apply did not finish: '{staged}' does not match '{source}'",
-        hint=_BY_HAND,
-        details={"files": [staged, source]},
-    )
+    return {kind.table_key for kind in table_types(catalog)}

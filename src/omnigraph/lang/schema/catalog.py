@@ -150,6 +150,11 @@ class Catalog:
         return self.edge_types.get(word) or self._folded.get(word.lower())
 
 
+def table_types(catalog: Catalog) -> list[NodeType | EdgeType]:
+    """The types that have a table: nodes, then edges."""
+    return [*catalog.node_types.values(), *catalog.edge_types.values()]
+
+
 def catalog_from_ir(ir: SchemaIR) -> Catalog:
     """The catalog of a valid canonical schema.
 

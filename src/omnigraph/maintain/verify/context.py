@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.schema.files import Contract
-from omnigraph.commit.schema.history import schema_at
+from omnigraph.commit.schema.history import contract_at
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
@@ -84,7 +84,7 @@ class VerifyContext:
     def catalog(self, snapshot: Snapshot) -> Catalog | None:
         """The schema of a state, even if the schema files are damaged."""
         if self.contract is not None:
-            return schema_at(self.store, self.contract, snapshot)
+            return contract_at(self.store, self.contract, snapshot).catalog
         return None if snapshot.schema is None else compile_schema(snapshot.schema.source)
 
     def selected_snapshots(self) -> list[Snapshot]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema.files import Contract
-from omnigraph.commit.schema.history import identified_at, schema_at
+from omnigraph.commit.schema.history import contract_at, identified_at
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
@@ -34,7 +34,7 @@ class Opened:
 
     def catalog_at(self, snapshot: Snapshot) -> Catalog:
         """The schema that a state of the graph had."""
-        return schema_at(self.store, self.contract, snapshot)
+        return contract_at(self.store, self.contract, snapshot).catalog
 
     def schema_at(self, snapshot: Snapshot) -> IdentifiedSchema:
         """The same with its stable ids."""
