@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from omnigraph.api.arguments import Actor, public
-from omnigraph.api.handle import Handle
+from omnigraph.api.handle import Namespace
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import Tag, Tags
 from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.names import normal_branch
-from omnigraph.escaping import escape
 
 
-class GraphBranches:
+class GraphBranches(Namespace):
     """The branches of a graph, as ``graph.branches``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphBranches of {escape(self._handle.uri)}>"
 
     def list(self) -> Sequence[str]:
         """``main`` first, then the others in alphabetical order.
@@ -69,14 +62,8 @@ class GraphBranches:
         Branches(self._handle.store).delete(name)
 
 
-class GraphTags:
+class GraphTags(Namespace):
     """The tags of a graph, as ``graph.tags``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphTags of {escape(self._handle.uri)}>"
 
     def list(self) -> Sequence[Tag]:
         """All tags in alphabetical order.

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.api.arguments import Location, public
-from omnigraph.api.handle import Handle
+from omnigraph.api.handle import Namespace
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import History, SnapshotRef
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
-from omnigraph.escaping import escape
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.feed import (
@@ -46,14 +45,8 @@ class Baseline:
     """The number of exported nodes and edges."""
 
 
-class GraphChanges:
+class GraphChanges(Namespace):
     """The changes of a graph, as ``graph.changes``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphChanges of {escape(self._handle.uri)}>"
 
     @public
     def poll(

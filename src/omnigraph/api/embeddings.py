@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from omnigraph.api.arguments import Actor, Location, Natural, Positive, public
-from omnigraph.api.handle import Engine, Handle, SparkLike, runs_on_spark
+from omnigraph.api.handle import Engine, Namespace, SparkLike, runs_on_spark
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.embed.job.rate_limit import RateLimit
 from omnigraph.embed.job.requests import Batching, EmbedWorker, Setup
@@ -32,19 +32,12 @@ from omnigraph.embed.job.targets import (
     select_targets,
 )
 from omnigraph.errors import Cancelled, Conflict, InputError, LimitExceeded
-from omnigraph.escaping import escape
 from omnigraph.progress import OnProgress
 from omnigraph.read.limits import Cancel
 
 
-class GraphEmbeddings:
+class GraphEmbeddings(Namespace):
     """The vectors of a graph, as ``graph.embeddings``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphEmbeddings of {escape(self._handle.uri)}>"
 
     @public
     def status(self, branch: str = "main") -> list[EmbeddingStatus]:

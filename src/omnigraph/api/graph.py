@@ -202,51 +202,37 @@ class Graph(GraphMerging):
     @property
     def branches(self) -> omnigraph.GraphBranches:
         """Creating, listing and deleting branches."""
-        from omnigraph.api.branches import GraphBranches
-
-        return GraphBranches(self._handle)
+        return omnigraph.GraphBranches(self._handle)
 
     @property
     def tags(self) -> omnigraph.GraphTags:
         """Names for commits."""
-        from omnigraph.api.branches import GraphTags
-
-        return GraphTags(self._handle)
+        return omnigraph.GraphTags(self._handle)
 
     @property
     def indexes(self) -> omnigraph.GraphIndexes:
         """The state of the indexes, and building them."""
-        from omnigraph.api.maintenance import GraphIndexes
-
-        return GraphIndexes(self._handle)
+        return omnigraph.GraphIndexes(self._handle)
 
     @property
     def changes(self) -> omnigraph.GraphChanges:
         """The change feed of a branch, and the last change of a row."""
-        from omnigraph.api.changes import GraphChanges
-
-        return GraphChanges(self._handle)
+        return omnigraph.GraphChanges(self._handle)
 
     @property
     def schema(self) -> omnigraph.GraphSchema:
         """The schema: its text, planning a change, applying it."""
-        from omnigraph.api.schema import GraphSchema
-
-        return GraphSchema(self._handle)
+        return omnigraph.GraphSchema(self._handle)
 
     @property
     def embeddings(self) -> omnigraph.GraphEmbeddings:
         """The vectors of ``@embed`` properties."""
-        from omnigraph.api.embeddings import GraphEmbeddings
-
-        return GraphEmbeddings(self._handle)
+        return omnigraph.GraphEmbeddings(self._handle)
 
     @property
     def maintenance(self) -> omnigraph.GraphMaintenance:
         """Optimize, cleanup, verify, repair, doctor and backup."""
-        from omnigraph.api.maintenance import GraphMaintenance
-
-        return GraphMaintenance(self._handle)
+        return omnigraph.GraphMaintenance(self._handle)
 
     # -- history -------------------------------------------------------------------------
 

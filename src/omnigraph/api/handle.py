@@ -22,6 +22,7 @@ from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, ReadOnly
+from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.plan.cache import CompiledQueries
@@ -214,6 +215,16 @@ def runs_on_spark(
         f"(from {format_bytes(threshold)} on)"
     )
     return True
+
+
+class Namespace:
+    """A part of the public surface of a graph, such as ``graph.branches``."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {escape(self._handle.uri)}>"
 
 
 class WarmSpark:

@@ -11,9 +11,9 @@ from omnigraph.api.handle import LOAD_BYTES, Engine, Handle, SparkLike, runs_on_
 from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.load.job import LoadData, LoadDestination, LoadJob
-from omnigraph.write.load.run import load_into
-from omnigraph.write.load.sources import Sources
+from omnigraph.write.load.commit import load_into
+from omnigraph.write.load.files import Sources
+from omnigraph.write.load.job import LoadDestination, LoadJob
 from omnigraph.write.reentrancy import guard_callback
 
 
@@ -27,7 +27,11 @@ def run_load(
 ) -> LoadReceipt:
     if job.on_progress is not None:
         job = replace(job, on_progress=guard_callback(handle.uri, job.on_progress))
-    frames = _spark_frames(job.data)
+    frames: list[Any] = []
+    if isinstance(job.data, Mapping):
+        from omnigraph.spark.load.frames import spark_frames
+
+        frames = spark_frames(job.data)
     if spark is None and frames and engine != "local":
         spark = frames[0].sparkSession
     size = _input_bytes(catalog, job) if engine == "auto" and spark is None else None
@@ -51,15 +55,6 @@ def run_load(
         else:
             reader = split_reader(executor, joins=joins)
         return load_into(handle.store, catalog, job, destination, reader)
-
-
-def _spark_frames(data: LoadData) -> list[Any]:
-    """The DataFrames of Spark among the data."""
-    if not isinstance(data, Mapping):
-        return []
-    from omnigraph.spark.load.frames import spark_frames
-
-    return spark_frames(data)
 
 
 def _input_bytes(catalog: Catalog, job: LoadJob) -> int | None:

@@ -9,7 +9,7 @@ from omnigraph.api.arguments import Actor, Location, public
 from omnigraph.api.handle import (
     OPTIMIZE_BYTES,
     Engine,
-    Handle,
+    Namespace,
     SparkLike,
     parse_location,
     runs_on_spark,
@@ -18,7 +18,7 @@ from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import GraphNotFound
-from omnigraph.escaping import escape
+from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
 from omnigraph.maintain.cleanup.retention import cleanup_policy
@@ -41,14 +41,8 @@ from omnigraph.storage.executor import TaskProgress, ThreadExecutor
 from omnigraph.write.reentrancy import guard_callback
 
 
-class GraphMaintenance:
+class GraphMaintenance(Namespace):
     """The upkeep of a graph, as ``graph.maintenance``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphMaintenance of {escape(self._handle.uri)}>"
 
     @public
     def optimize(
@@ -274,14 +268,8 @@ def _task_progress(uri: str, on_progress: OnProgress) -> TaskProgress:
     return lambda phase, done, total: guarded(Progress(phase, done, total))
 
 
-class GraphIndexes:
+class GraphIndexes(Namespace):
     """The indexes of a graph, as ``graph.indexes``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphIndexes of {escape(self._handle.uri)}>"
 
     @public
     def status(self, branch: str = "main", *, measure_recall: bool = False) -> IndexReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def run_query(
         raise
     return Result(
         columns_of(plan),
-        _again(first, batches, context),
+        _joined(first, batches, context),
         query_name=plan.name,
         target=context.target,
         links=links_of(plan),
@@ -91,7 +91,7 @@ def _lasting(inputs: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterato
         yield from batches
 
 
-def _again(
+def _joined(
     first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], context: SnapshotContext
 ) -> Iterator[pa.RecordBatch]:
     """All batches; the context keeps their snapshot in use until the last."""
@@ -102,13 +102,13 @@ def _again(
 
 def columns_of(plan: ReadPlan) -> list[ResultColumn]:
     """The columns of a plan's result with what they hold."""
-    return [ResultColumn(c.name, c.expr.type, _entity(c.expr)) for c in plan.columns]
-
-
-def _entity(expr: typed.TypedExpr) -> EntityRef | None:
-    if not isinstance(expr, typed.Entity):
-        return None
-    return EntityRef(expr.kind, expr.type_name, expr.variable)
+    columns = []
+    for column in plan.columns:
+        expr, entity = column.expr, None
+        if isinstance(expr, typed.Entity):
+            entity = EntityRef(expr.kind, expr.type_name, expr.variable)
+        columns.append(ResultColumn(column.name, expr.type, entity))
+    return columns
 
 
 def links_of(plan: ReadPlan) -> list[Link]:
@@ -155,10 +155,8 @@ def explain_query(
     handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
 ) -> Explanation:
     """A plan, and the work that it is expected to be on a snapshot; nothing runs."""
-    compiled, inputs = (
-        handle.plans.any(context.catalog, source_of(source, "<query>"), name),
-        handle.query_context(context),
-    )
+    compiled = handle.plans.any(context.catalog, source, name)
+    inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
     plan = compiled.plan
@@ -186,10 +184,8 @@ def profile_query(
     limits: Limits,
 ) -> Explanation:
     """Run a query to its end, and report the work of each step."""
-    prepared, inputs = (
-        handle.plans.read(context.catalog, source_of(source, "<query>"), name),
-        handle.query_context(context),
-    )
+    prepared = handle.plans.read(context.catalog, source, name)
+    inputs = handle.query_context(context)
     values = convert_params(prepared.plan.params, params)
     plan, shown = prepared.bind(values), bind(prepared.plan, values)
     guard = ResourceGuard(limits)
@@ -199,7 +195,8 @@ def profile_query(
     for batch in _lasting(inputs, execute(run, plan)):
         rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
-    steps = _in_order(plan.pipeline, run.reports)
+    by_step = {id(report.step): report for report in run.reports}
+    steps = [by_step.get(id(step)) or StepReport(step) for step in plan.pipeline]
     # What is left of the time went into order, groups and the values that are returned.
     left = seconds - sum(report.seconds for report in steps)
     reads = run.reads() - sum(report.storage for report in steps)
@@ -214,11 +211,6 @@ def profile_query(
     lines = [explain_text(shown), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
     lines += [f"  {_report_text(report)}" for report in steps]
     return Explanation("\n".join(lines), data)
-
-
-def _in_order(pipeline: Sequence[PlanStep], reports: Sequence[StepReport]) -> list[StepReport]:
-    by_step = {id(report.step): report for report in reports}
-    return [by_step.get(id(step)) or StepReport(step) for step in pipeline]
 
 
 def _report_json(report: StepReport) -> dict[str, Any]:

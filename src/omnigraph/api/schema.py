@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omnigraph.api.arguments import Actor, SchemaSource, public, source_of
-from omnigraph.api.handle import Handle
+from omnigraph.api.arguments import Actor, SchemaSource, public
+from omnigraph.api.handle import Namespace
 from omnigraph.commit.schema.lock import in_progress
 from omnigraph.errors import SchemaChanging
-from omnigraph.escaping import escape
 from omnigraph.evolve.apply import (
     ApplyOptions,
     SchemaApplied,
@@ -20,14 +19,8 @@ from omnigraph.evolve.apply import (
 from omnigraph.lang.schema.migrate import MigrationPlan
 
 
-class GraphSchema:
+class GraphSchema(Namespace):
     """The schema of a graph, as ``graph.schema``."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __repr__(self) -> str:
-        return f"<GraphSchema of {escape(self._handle.uri)}>"
 
     def text(self) -> str:
         """The text of the newest schema.

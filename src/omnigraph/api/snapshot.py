@@ -189,19 +189,14 @@ class GraphSnapshot:
         from omnigraph.merge.diff import SchemaSnapshot, find_diff
 
         self._handle.check()
-        before, after = self._context, context_of(other, self._handle)
-        store = self._store
-
-        def state(context: SnapshotContext) -> SchemaSnapshot:
-            snapshot = context.snapshot
-            return SchemaSnapshot(snapshot, identified(store, snapshot, context.catalog))
-
+        store, after = self._store, context_of(other, self._handle)
         wanted = ChangeFilter.of(kinds, types, ops)
-        with (
-            detect_removal(self._store, before.snapshot),
-            detect_removal(self._store, after.snapshot),
-        ):
-            return find_diff(store, state(before), state(after), wanted, summary=summary)
+        with self._reading(), detect_removal(store, after.snapshot):
+            states = [
+                SchemaSnapshot(state.snapshot, identified(store, state.snapshot, state.catalog))
+                for state in (self._context, after)
+            ]
+            return find_diff(store, states[0], states[1], wanted, summary=summary)
 
     # -- all rows ------------------------------------------------------------------------
 

@@ -132,10 +132,11 @@ class History:
         commits = self._store.manifest(branch).commits()
         before = [commit for commit in commits if commit.created_at <= micros]
         if not before:
-            raise HistoryGone(
-                "the branch has no commit from that time or before",
-                hint=f"its first is from {_moment(commits[0].created_at)}" if commits else None,
-            )
+            hint = None
+            if commits:
+                first = datetime.fromtimestamp(commits[0].created_at / 1_000_000, UTC)
+                hint = f"its first is from {first.isoformat(timespec='seconds')}"
+            raise HistoryGone("the branch has no commit from that time or before", hint=hint)
         return self.snapshot_of(before[-1].commit_id)
 
     def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
@@ -152,10 +153,6 @@ class History:
                 if row is not None:
                     return manifest, row
         raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
-
-
-def _moment(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,10 +204,6 @@ class CommitMetadata:
         return CommitMetadata.from_json(row.extra)
 
 
-def _events(value: Any) -> tuple[SchemaEvent, ...]:
-    return tuple(SchemaEvent.from_json(entry) for entry in value)
-
-
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("not an object")
@@ -235,7 +231,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     REVERTS: _text,
     PICKS: _text,
     GROUP: Group.from_json,
-    SCHEMA_EVENTS: _events,
+    SCHEMA_EVENTS: lambda events: tuple(map(SchemaEvent.from_json, events)),
     IDEMPOTENCY_KEY: _text,
     FINGERPRINT: _text,
     RECEIPT: _object,

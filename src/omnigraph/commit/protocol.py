@@ -95,7 +95,14 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
                 continue
             attempt += 1
             if attempt >= _HEAL_ATTEMPTS:
-                raise interrupted.error(waits=recovery.waits) from None
+                error = interrupted.error
+                if recovery.waits:
+                    error = Conflict(
+                        f"{error.message}, and a running writer prevents its recovery",
+                        hint="repeat the write later",
+                        details=error.details,
+                    )
+                raise error from None
 
 
 def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
@@ -119,11 +126,7 @@ class _Write:
         self._request = request
         self._manifest = store.manifest(request.branch)
         self._intent = CommitIntent(
-            new_ulid(),
-            request.branch,
-            now_micros(),
-            request.actor,
-            request.merged_parent,
+            new_ulid(), request.branch, now_micros(), request.actor, request.merged_parent
         )
 
     def run(self) -> Receipt:
@@ -426,17 +429,7 @@ class Interrupted(Exception):
 
     def __init__(self, error: Conflict) -> None:
         super().__init__(str(error))
-        self._error = error
-
-    def error(self, *, waits: bool) -> Conflict:
-        """The error to show when that write could not be recovered."""
-        if not waits:
-            return self._error
-        return Conflict(
-            f"{self._error.message}, and a running writer prevents its recovery",
-            hint="repeat the write later",
-            details=self._error.details,
-        )
+        self.error = error
 
 
 def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:

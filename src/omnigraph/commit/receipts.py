@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from omnigraph.commit.metadata import CommitMetadata
@@ -105,14 +105,7 @@ class Receipt:
             "actor": self.actor,
             "affected_nodes": self.affected_nodes,
             "affected_edges": self.affected_edges,
-            "tables": {
-                key: {
-                    "inserted": counts.inserted,
-                    "updated": counts.updated,
-                    "deleted": counts.deleted,
-                }
-                for key, counts in sorted(self.tables.items())
-            },
+            "tables": {key: asdict(counts) for key, counts in sorted(self.tables.items())},
             "met": None if self.met is None else dict(sorted(self.met.items())),
         }
 

@@ -213,7 +213,11 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
     try:
         stored = json.loads(text)
         life = stored["life"]
-        ref = _checked_ref(path, stored["location"], stored["branch"])
+        location, branch = stored["location"], stored["branch"]
+        if not is_table(location) or not is_branch(branch):
+            raise refused(branch if is_table(location) else location, f"'{path}'", _HINT)
+        # The copy of a table that the intent is about.
+        ref = TableRef(str(location), normal_branch(str(branch)))
         files = tuple(map(str, stored["files"]))
         for file in files:
             if not is_removable_file(file, ref.path):
@@ -238,15 +242,6 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
             hint=_HINT,
             details={"file": path},
         ) from None
-
-
-def _checked_ref(path: str, location: object, branch: object) -> TableRef:
-    """The copy of a table that an intent is about."""
-    if not is_table(location):
-        raise refused(location, f"'{path}'", _HINT)
-    if not is_branch(branch):
-        raise refused(branch, f"'{path}'", _HINT)
-    return TableRef(str(location), normal_branch(str(branch)))
 
 
 def finish_removals(store: GraphStore, purpose: Purpose | None = None, wait: float = 0.0) -> int:

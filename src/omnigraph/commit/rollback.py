@@ -98,21 +98,16 @@ def restore_tables(
         ref = landing_ref(entry, pin)
         moved = head > pin.version
         if moved and pin.version != entry.expected_version:
-            moved = _is_on_top(store, entry, ref, pin.version, head)
-        if not (moved or unmoved_too) or store.datasets.info(ref, pin.version) is None:
+            moved = any(
+                store.tables.transaction_id(ref, version) in entry.transactions
+                for version in range(pin.version + 1, head + 1)
+            )
+        if not (moved or unmoved_too) or store.tables.info(ref, pin.version) is None:
             continue
         before_restore()
         table = store.inline.restore(ref, head, pin.version)
         restored.append(Restored(entry.table_key, head, pin.version, table))
     return restored
-
-
-def _is_on_top(store: GraphStore, entry: SidecarPin, ref: TableRef, pinned: int, head: int) -> bool:
-    """Whether a transaction of a sidecar lies above the pin."""
-    return any(
-        store.tables.transaction_id(ref, version) in entry.transactions
-        for version in range(pinned + 1, head + 1)
-    )
 
 
 def was_undone(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
@@ -151,7 +146,7 @@ def is_same_content(store: GraphStore, before: Pin | None, after: Pin | None) ->
 
 def publish_pins(store: GraphStore, branch: str | None, restored: Sequence[Restored]) -> None:
     """Pin the restored heads without a commit."""
-    publication = Publication(_expected(restored), _pins(restored))
+    publication = Publication(*_rows(restored))
     try:
         store.publisher.publish(store.manifest(branch), publication)
     except StorageUnknown as error:
@@ -163,21 +158,14 @@ def publish_restored(
     store: GraphStore, sidecar: Sidecar, restored: Sequence[Restored]
 ) -> Published:
     """Pin the restored heads in a commit that names the undone write."""
-    return publish_recovery(
-        store,
-        sidecar.branch,
-        _expected(restored),
-        _pins(restored),
-        {ROLLED_BACK: sidecar.operation_id},
-    )
+    extra = {ROLLED_BACK: sidecar.operation_id}
+    return publish_recovery(store, sidecar.branch, *_rows(restored), extra)
 
 
-def _expected(restored: Sequence[Restored]) -> dict[str, int]:
-    return {table.table_key: table.pinned for table in restored}
-
-
-def _pins(restored: Sequence[Restored]) -> list[VersionRow]:
-    return [VersionRow.of(entry.table_key, entry.table) for entry in restored]
+def _rows(restored: Sequence[Restored]) -> tuple[dict[str, int], list[VersionRow]]:
+    """The expected versions of restored tables, and their new pins."""
+    expected = {table.table_key: table.pinned for table in restored}
+    return expected, [VersionRow.of(entry.table_key, entry.table) for entry in restored]
 
 
 def publish_recovery(

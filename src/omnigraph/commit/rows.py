@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -326,10 +326,6 @@ def _payload(record: Mapping[str, Any]) -> dict[str, Any]:
     return payload
 
 
-def _read_table(record: Mapping[str, Any]) -> Row:
-    return TableRow(record["table_key"], checked_location(record))
-
-
 def _read_version(record: Mapping[str, Any]) -> Row:
     return VersionRow(
         record["table_key"],
@@ -338,10 +334,6 @@ def _read_version(record: Mapping[str, Any]) -> Row:
         int(record["row_count"] or 0),
         _payload(record),
     )
-
-
-def _read_tombstone(record: Mapping[str, Any]) -> Row:
-    return TombstoneRow(record["table_key"], int(record["table_version"]))
 
 
 _COMMIT_KEYS = ("parent_commit_id", "merged_parent_commit_id", "actor_id", "created_at")
@@ -393,10 +385,10 @@ def _read_void(record: Mapping[str, Any]) -> Row:
     )
 
 
-_READERS = {
-    TableRow.kind: _read_table,
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Row]] = {
+    TableRow.kind: lambda record: TableRow(record["table_key"], checked_location(record)),
     VersionRow.kind: _read_version,
-    TombstoneRow.kind: _read_tombstone,
+    TombstoneRow.kind: lambda row: TombstoneRow(row["table_key"], int(row["table_version"])),
     CommitRow.kind: _read_commit,
     HeadRow.kind: _read_head,
     TagRow.kind: _read_tag,

@@ -27,21 +27,13 @@ def now_micros() -> int:
     return time.time_ns() // 1_000
 
 
-def _now_millis() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _random() -> int:
-    return secrets.randbits(_RANDOM_BITS)
-
-
 class UlidSource:
     """Makes ids of which each is greater than the one before, also when the clock steps back."""
 
     def __init__(
         self,
-        clock: Callable[[], int] = _now_millis,
-        entropy: Callable[[], int] = _random,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        entropy: Callable[[], int] = lambda: secrets.randbits(_RANDOM_BITS),
     ) -> None:
         self._clock = clock
         self._entropy = entropy

@@ -48,10 +48,6 @@ class TypeChange:
     """The properties that get a value in existing rows."""
 
     @property
-    def is_renamed(self) -> bool:
-        return self.old.table_key != self.new.table_key
-
-    @property
     def alters(self) -> bool:
         """Whether the columns of the table change."""
         kinds = AddProperty | RenameProperty | DropProperty | ChangeNullability | WidenProperty
@@ -169,6 +165,14 @@ def _changed(old: Kind, new: Kind, steps: tuple[Step, ...], values: Values) -> T
             compute = _Compute(column.type, mine.get(name), is_new=source is None)
         columns.append(ColumnPlan(column, source, compute))
     return TypeChange(old, new, steps, tuple(columns), frozenset(mine))
+
+
+def new_values(plan: ColumnPlan, batch: pa.RecordBatch) -> pa.Array:
+    """The values of a column after the change."""
+    values = batch[plan.source or "id"]
+    if plan.compute is not None:
+        return plan.compute(values)
+    return values if plan.source is not None else pa.nulls(len(batch), plan.field.type)
 
 
 @dataclass(frozen=True, slots=True)

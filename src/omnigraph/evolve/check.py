@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import UniqueViolation, ValueViolation
-from omnigraph.evolve.changes import SchemaChanges, TypeChange
+from omnigraph.evolve.changes import SchemaChanges, TypeChange, new_values
 from omnigraph.lang.schema.ast import (
     Cardinality,
     CheckConstraint,
@@ -108,17 +107,7 @@ class _TypeCheck:
         plans = [plan for plan in self._change.columns if plan.field.name in wanted]
         reads = list(dict.fromkeys((KEY, *(plan.source for plan in plans if plan.source))))
         for batch in self._store.table(pin).scan(reads):
-            arrays = {
-                plan.field.name: _new_values(batch, plan.source, plan.compute) for plan in plans
-            }
-            yield pa.table(arrays)
-
-
-def _new_values(batch: pa.RecordBatch, source: str | None, compute: Any) -> pa.Array:
-    values = batch[source or KEY]
-    if compute is not None:
-        return compute(values)
-    return values if source is not None else pa.nulls(len(values))
+            yield pa.table({plan.field.name: new_values(plan, batch) for plan in plans})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +165,8 @@ def _rules(change: TypeChange) -> _Rules:
     else:
         kind = replace(change.new, properties=MappingProxyType(properties), unique=unique)
     counts = any(isinstance(step, ChangeCardinality) for step in steps)
-    return _Rules(kind, required, key, counts and _is_bounded(change.new))
+    is_bounded = isinstance(change.new, EdgeType) and change.new.cardinality != Cardinality()
+    return _Rules(kind, required, key, counts and is_bounded)
 
 
 def _is_reordered(change: TypeChange) -> bool:
@@ -186,10 +176,6 @@ def _is_reordered(change: TypeChange) -> bool:
         return False
     renamed = {step.old: step.new for step in change.steps if isinstance(step, RenameProperty)}
     return tuple(renamed.get(name, name) for name in old.key) != new.key
-
-
-def _is_bounded(kind: Kind) -> bool:
-    return isinstance(kind, EdgeType) and kind.cardinality != Cardinality()
 
 
 def _constraints(kind: Kind) -> Iterable[Constraint]:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.rows import TableRow, TombstoneRow, VersionRow
 from omnigraph.commit.sidecar import HardDrop
-from omnigraph.commit.snapshot import ManifestState, Pin, Snapshot
+from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError
-from omnigraph.evolve.changes import SchemaChanges, TypeChange
+from omnigraph.evolve.changes import SchemaChanges, TypeChange, new_values
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema.steps import DropMode
 from omnigraph.storage.tables.alter import stage_alter, stage_repeats
@@ -51,7 +51,9 @@ class _Staging:
         self._view = view
         self._changes = changes
         self._out = StagedChanges()
-        self._locations, self._hidden = store.manifest(None).with_state(_names)
+        self._locations, self._hidden = store.manifest(None).with_state(
+            lambda state, _: (dict(state.locations), dict(state.tombstones))
+        )
 
     def run(self) -> StagedChanges:
         out, snapshot = self._out, self._view.snapshot
@@ -78,8 +80,8 @@ class _Staging:
             steps = [self._view.stage.stage_overwrite(table, _rows(table, pin, change))]
         elif change.alters:
             steps = stage_alter(self._view.stage, table, change.columns)
-        if change.is_renamed:
-            new = change.new.table_key
+        new = change.new.table_key
+        if new != pin.table_key:
             reached = pin.version + len(steps)
             missing = max(0, self._hidden.get(new, 0) + 1 - reached)
             steps += stage_repeats(table, reached, missing)
@@ -91,7 +93,7 @@ class _Staging:
             self._out.tables[pin.table_key] = steps
         if change.loses:
             last = pin.version + len(steps) - 1
-            self._out.hard_drops.append(HardDrop(change.new.table_key, pin.location, last))
+            self._out.hard_drops.append(HardDrop(new, pin.location, last))
 
     def _hide(self, pin: Pin) -> None:
         self._out.tombstones.append(TombstoneRow(pin.table_key, pin.version + 1))
@@ -111,7 +113,8 @@ class _Staging:
         inline = self._store.inline
         taken = {path for other, path in self._locations.items() if other != key}
         before = self._locations.get(key)
-        if before is not None and before not in taken and self._has_versions(before):
+        has_versions = before is not None and self._store.objects.list(f"{before}/_versions")
+        if before is not None and before not in taken and has_versions:
             return inline.begin_again(before, schema, self._hidden[key])
         location = _free_location(kind, taken)
         # Left by an unpublished attempt.
@@ -119,9 +122,6 @@ class _Staging:
         if before is None:
             return inline.create(location, schema)
         return inline.begin_again(location, schema, self._hidden[key], self._numbering(before))
-
-    def _has_versions(self, location: str) -> bool:
-        return bool(self._store.objects.list(f"{location}/_versions"))
 
     def _numbering(self, location: str) -> CommittedTable | None:
         """The renamed table at the former location of this one."""
@@ -135,10 +135,6 @@ class _Staging:
         head = self._store.tables.head(ref)
         info = self._store.datasets.info(ref, head)
         return None if info is None else CommittedTable(ref, head, 0, info)
-
-
-def _names(state: ManifestState, _: int) -> tuple[dict[str, str], dict[str, int]]:
-    return dict(state.locations), dict(state.tombstones)
 
 
 def _pin(snapshot: Snapshot, kind: Kind) -> Pin:
@@ -167,14 +163,7 @@ def _rows(table: Table, pin: Pin, change: TypeChange) -> pa.Table | pa.RecordBat
     def batches() -> Iterator[pa.RecordBatch]:
         reads = [plan.source for plan in change.columns if plan.source is not None]
         for batch in _pieces(table.whole_rows(reads), batch_rows(schema)):
-            arrays = []
-            for plan in change.columns:
-                values = batch[plan.source or "id"]
-                if plan.compute is not None:
-                    values = plan.compute(values)
-                elif plan.source is None:
-                    values = pa.nulls(len(batch), plan.field.type)
-                arrays.append(values)
+            arrays = [new_values(plan, batch) for plan in change.columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
