@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -42,6 +43,7 @@ def test_all_is_pinned():
         "Explanation",
         "Cancel",
         "Progress",
+        "OnProgress",
         "BlobInfo",
         "ReadOnlyDataset",
         "Receipt",
@@ -51,16 +53,22 @@ def test_all_is_pinned():
         "Rows",
         "TableCounts",
         "Durability",
+        "Engine",
+        "Mode",
         "Recovered",
+        "RecoveryKind",
+        "TableOutcome",
         "Commit",
         "Tag",
         "MergeReport",
+        "Outcome",
         "Conflicts",
         "RowConflict",
         "ConflictKind",
         "Resolve",
         "Diff",
         "Change",
+        "Operation",
         "ChangePage",
         "ChangeBlock",
         "SchemaEvent",
@@ -69,25 +77,48 @@ def test_all_is_pinned():
         "Catalog",
         "NodeType",
         "EdgeType",
+        "Interface",
+        "Property",
+        "Annotation",
+        "Embed",
+        "PropType",
+        "Scalar",
+        "Cardinality",
         "MigrationPlan",
+        "Step",
         "UnsupportedChange",
         "SchemaApplied",
         "Violation",
         "IndexReport",
         "IndexState",
+        "IndexKind",
+        "Coverage",
         "OptimizeReport",
         "TableStats",
         "CleanupReport",
         "TableCleanup",
+        "ManifestCleanup",
+        "Reclaimed",
+        "Skipped",
         "MaintenancePolicy",
         "DoctorReport",
         "TableHealth",
+        "ManifestHealth",
+        "PendingWrite",
+        "Holder",
+        "CleanupEstimate",
+        "Advice",
         "RepairReport",
         "TableRepair",
+        "Action",
+        "Drift",
         "VerifyReport",
         "VerifyProblem",
+        "ProblemCode",
+        "Weight",
         "BackupReport",
         "BackupPoint",
+        "StoredFile",
         "PruneReport",
         "CopyReport",
         "EmbeddingConfig",
@@ -98,11 +129,13 @@ def test_all_is_pinned():
         "Batching",
         "compile_schema",
         "compile_query",
+        "Expect",
         "ReadPlan",
         "MutationPlan",
         "Source",
         "Span",
         "Severity",
+        "Phase",
         "Diagnostic",
         "OmniGraphError",
         "LanguageError",
@@ -129,7 +162,8 @@ def test_every_public_name_is_there():
 
 
 def test_the_names_and_their_modules_agree():
-    assert sorted(omnigraph.__all__) == sorted(["__version__", *omnigraph._MODULES])
+    assert len(set(omnigraph.__all__)) == len(omnigraph.__all__)
+    assert {*omnigraph.__all__} == {"__version__", *omnigraph._MODULES}
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -278,6 +312,34 @@ def test_everything_that_is_returned_is_exported():
         for cls in classes_in(typing.get_type_hints(function)["return"])
         if cls.__module__.split(".")[0] == "omnigraph"
         and not issubclass(cls, OmniGraphError | TypedExpr)
+        and id(cls) not in exported
+    }
+    assert missing == set()
+
+
+def test_the_types_of_arguments_and_attributes_are_exported():
+    """Except the insides of a plan, of a migration step and of the canonical schema."""
+    exported = {id(getattr(omnigraph, name)) for name in omnigraph.__all__}
+    inside = ("omnigraph.commit.rows", "omnigraph.lang.", "omnigraph.plan.nodes")
+    hints = [
+        (f"{name}({parameter})", hint)
+        for name, function in CALLABLES
+        for parameter, hint in typing.get_type_hints(function).items()
+        if not name.endswith(".of")
+    ]
+    for name in omnigraph.__all__:
+        cls = getattr(omnigraph, name)
+        if dataclasses.is_dataclass(cls):
+            named = typing.get_type_hints(cls)
+            hints += [
+                (f"{name}.{field.name}", named[field.name]) for field in dataclasses.fields(cls)
+            ]
+    missing = {
+        f"{where}: {cls.__module__}.{cls.__qualname__}"
+        for where, hint in hints
+        for cls in classes_in(hint)
+        if cls.__module__.startswith("omnigraph.")
+        and not cls.__module__.startswith(inside)
         and id(cls) not in exported
     }
     assert missing == set()

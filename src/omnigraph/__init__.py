@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from omnigraph.api.changes import Baseline, GraphChanges
     from omnigraph.api.embeddings import GraphEmbeddings
     from omnigraph.api.graph import Graph
-    from omnigraph.api.maintenance import (
-        GraphIndexes,
-        GraphMaintenance,
-        verify_graph,
-    )
+    from omnigraph.api.handle import Engine, Mode
+    from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
     from omnigraph.api.query import Explanation
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
+    from omnigraph.commit.audit import RecoveryKind, TableOutcome
     from omnigraph.commit.history import Commit, Tag
     from omnigraph.commit.metadata import SchemaEvent
     from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
@@ -55,163 +53,264 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from omnigraph.evolve.apply import SchemaApplied
-    from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, Span
-    from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+    from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source, Span
+    from omnigraph.lang.schema.ast import Annotation, Cardinality
+    from omnigraph.lang.schema.catalog import (
+        Catalog,
+        EdgeType,
+        Embed,
+        Interface,
+        NodeType,
+        Property,
+    )
     from omnigraph.lang.schema.compile import compile_schema
     from omnigraph.lang.schema.migrate import MigrationPlan
-    from omnigraph.lang.schema.steps import UnsupportedChange
+    from omnigraph.lang.schema.steps import Step, UnsupportedChange
+    from omnigraph.lang.types import PropType, Scalar
     from omnigraph.maintain.backup.copy import CopyReport
     from omnigraph.maintain.backup.create import BackupReport
-    from omnigraph.maintain.backup.index import BackupPoint
+    from omnigraph.maintain.backup.index import BackupPoint, StoredFile
     from omnigraph.maintain.backup.prune import PruneReport
-    from omnigraph.maintain.cleanup.report import CleanupReport, TableCleanup
-    from omnigraph.maintain.doctor.report import DoctorReport, TableHealth
+    from omnigraph.maintain.cleanup.report import (
+        CleanupReport,
+        ManifestCleanup,
+        Reclaimed,
+        Skipped,
+        TableCleanup,
+    )
+    from omnigraph.maintain.doctor.report import (
+        Advice,
+        CleanupEstimate,
+        DoctorReport,
+        Holder,
+        ManifestHealth,
+        PendingWrite,
+        TableHealth,
+    )
     from omnigraph.maintain.optimize.indexes import IndexReport, IndexState
     from omnigraph.maintain.optimize.plan import MaintenancePolicy
     from omnigraph.maintain.optimize.run import OptimizeReport, TableStats
-    from omnigraph.maintain.repair import RepairReport, TableRepair
+    from omnigraph.maintain.repair import Action, Drift, RepairReport, TableRepair
     from omnigraph.maintain.verify import VerifyReport
-    from omnigraph.maintain.verify.report import VerifyProblem
+    from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem, Weight
     from omnigraph.merge.blame import Blame
+    from omnigraph.merge.change_filter import Operation
     from omnigraph.merge.conflicts import ConflictKind, Conflicts, RowConflict
     from omnigraph.merge.diff import Change, Diff
     from omnigraph.merge.feed import ChangeBlock, ChangePage
-    from omnigraph.merge.run import MergeReport, Resolve
-    from omnigraph.plan import compile_query
+    from omnigraph.merge.run import MergeReport, Outcome, Resolve
+    from omnigraph.plan import Expect, compile_query
     from omnigraph.plan.nodes import MutationPlan, ReadPlan
-    from omnigraph.progress import Progress
+    from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
     from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
     from omnigraph.storage.tables.read_only import ReadOnlyDataset
+    from omnigraph.storage.tables.types import Coverage, IndexKind
     from omnigraph.write.append import Rows
     from omnigraph.write.load.job import LoadData, LoadMode
     from omnigraph.write.validate.rules import Violation
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "Graph": "api.graph",
-    "GraphSnapshot": "api.snapshot",
-    "GraphBranches": "api.branches",
-    "GraphTags": "api.branches",
-    "GraphChanges": "api.changes",
-    "GraphSchema": "api.schema",
-    "GraphIndexes": "api.maintenance",
-    "GraphEmbeddings": "api.embeddings",
-    "GraphMaintenance": "api.maintenance",
-    "restore": "api.backup",
-    "clone": "api.backup",
-    "backup_points": "api.backup",
-    "prune_backup": "api.backup",
-    "verify_graph": "api.maintenance",
-    "Result": "result.result",
-    "Explanation": "api.query",
-    "Cancel": "read.limits",
-    "Progress": "progress",
-    "BlobInfo": "api.snapshot",
-    "ReadOnlyDataset": "storage.tables.read_only",
-    "Receipt": "commit.receipts",
-    "LoadReceipt": "commit.receipts",
-    "LoadMode": "write.load.job",
-    "LoadData": "write.load.job",
-    "Rows": "write.append",
-    "TableCounts": "commit.receipts",
-    "Durability": "storage.durable",
-    "Recovered": "commit.recovery",
-    "Commit": "commit.history",
-    "Tag": "commit.history",
-    "MergeReport": "merge.run",
-    "Conflicts": "merge.conflicts",
-    "RowConflict": "merge.conflicts",
-    "ConflictKind": "merge.conflicts",
-    "Resolve": "merge.run",
-    "Diff": "merge.diff",
-    "Change": "merge.diff",
-    "ChangePage": "merge.feed",
-    "ChangeBlock": "merge.feed",
-    "SchemaEvent": "commit.metadata",
-    "Baseline": "api.changes",
-    "Blame": "merge.blame",
-    "Catalog": "lang.schema.catalog",
-    "NodeType": "lang.schema.catalog",
-    "EdgeType": "lang.schema.catalog",
-    "MigrationPlan": "lang.schema.migrate",
-    "UnsupportedChange": "lang.schema.steps",
-    "SchemaApplied": "evolve.apply",
-    "Violation": "write.validate.violations",
-    "IndexReport": "maintain.optimize.indexes",
-    "IndexState": "maintain.optimize.indexes",
-    "OptimizeReport": "maintain.optimize.run",
-    "TableStats": "maintain.optimize.run",
-    "CleanupReport": "maintain.cleanup.report",
-    "TableCleanup": "maintain.cleanup.report",
-    "MaintenancePolicy": "maintain.optimize.plan",
-    "DoctorReport": "maintain.doctor.report",
-    "TableHealth": "maintain.doctor.report",
-    "RepairReport": "maintain.repair",
-    "TableRepair": "maintain.repair",
-    "VerifyReport": "maintain.verify",
-    "VerifyProblem": "maintain.verify.report",
-    "BackupReport": "maintain.backup.create",
-    "BackupPoint": "maintain.backup.index",
-    "PruneReport": "maintain.backup.prune",
-    "CopyReport": "maintain.backup.copy",
-    "EmbeddingConfig": "embed",
-    "EmbeddingReport": "embed.job.run",
-    "Refusal": "embed.job.requests",
-    "EmbeddingStatus": "embed.job.run",
-    "RateLimit": "embed.job.rate_limit",
-    "Batching": "embed.job.requests",
-    "compile_schema": "lang.schema.compile",
-    "compile_query": "plan",
-    "ReadPlan": "plan.nodes",
-    "MutationPlan": "plan.nodes",
-    "Source": "lang.diagnostics",
-    "Span": "lang.diagnostics",
-    "Severity": "lang.diagnostics",
-    "Diagnostic": "lang.diagnostics",
-    "OmniGraphError": "errors",
-    "LanguageError": "errors",
-    "SchemaError": "errors",
-    "QueryError": "errors",
-    "PlanError": "errors",
-    "InputError": "errors",
-    "IntegrityError": "errors",
-    "NotFound": "errors",
-    "AlreadyExists": "errors",
-    "Conflict": "errors",
-    "VersionMismatch": "errors",
-    "PreconditionFailed": "errors",
-    "OutcomePending": "errors",
-    "StorageError": "errors",
-    "InternalError": "errors",
+_NAMES = {
+    "api.backup": "backup_points clone prune_backup restore",
+    "api.branches": "GraphBranches GraphTags",
+    "api.changes": "Baseline GraphChanges",
+    "api.embeddings": "GraphEmbeddings",
+    "api.graph": "Graph",
+    "api.handle": "Engine Mode",
+    "api.maintenance": "GraphIndexes GraphMaintenance verify_graph",
+    "api.query": "Explanation",
+    "api.schema": "GraphSchema",
+    "api.snapshot": "BlobInfo GraphSnapshot",
+    "commit.audit": "RecoveryKind TableOutcome",
+    "commit.history": "Commit Tag",
+    "commit.metadata": "SchemaEvent",
+    "commit.receipts": "LoadReceipt Receipt TableCounts",
+    "commit.recovery": "Recovered",
+    "embed": "EmbeddingConfig",
+    "embed.job.rate_limit": "RateLimit",
+    "embed.job.requests": "Batching Refusal",
+    "embed.job.run": "EmbeddingReport EmbeddingStatus",
+    "errors": (
+        "AlreadyExists Conflict InputError IntegrityError InternalError LanguageError NotFound "
+        "OmniGraphError OutcomePending PlanError PreconditionFailed QueryError SchemaError "
+        "StorageError VersionMismatch"
+    ),
+    "evolve.apply": "SchemaApplied",
+    "lang.diagnostics": "Diagnostic Phase Severity Source Span",
+    "lang.schema.ast": "Annotation Cardinality",
+    "lang.schema.catalog": "Catalog EdgeType Embed Interface NodeType Property",
+    "lang.schema.compile": "compile_schema",
+    "lang.schema.migrate": "MigrationPlan",
+    "lang.schema.steps": "Step UnsupportedChange",
+    "lang.types": "PropType Scalar",
+    "maintain.backup.copy": "CopyReport",
+    "maintain.backup.create": "BackupReport",
+    "maintain.backup.index": "BackupPoint StoredFile",
+    "maintain.backup.prune": "PruneReport",
+    "maintain.cleanup.report": "CleanupReport ManifestCleanup Reclaimed Skipped TableCleanup",
+    "maintain.doctor.report": (
+        "Advice CleanupEstimate DoctorReport Holder ManifestHealth PendingWrite TableHealth"
+    ),
+    "maintain.optimize.indexes": "IndexReport IndexState",
+    "maintain.optimize.policy": "MaintenancePolicy",
+    "maintain.optimize.run": "OptimizeReport TableStats",
+    "maintain.repair": "Action Drift RepairReport TableRepair",
+    "maintain.verify": "VerifyReport",
+    "maintain.verify.report": "ProblemCode VerifyProblem Weight",
+    "merge.blame": "Blame",
+    "merge.change_filter": "Operation",
+    "merge.conflicts": "ConflictKind Conflicts RowConflict",
+    "merge.diff": "Change Diff",
+    "merge.feed": "ChangeBlock ChangePage",
+    "merge.run": "MergeReport Outcome Resolve",
+    "plan": "Expect compile_query",
+    "plan.nodes": "MutationPlan ReadPlan",
+    "progress": "OnProgress Progress",
+    "read.limits": "Cancel",
+    "result.result": "Result",
+    "storage.durable": "Durability",
+    "storage.tables.read_only": "ReadOnlyDataset",
+    "storage.tables.types": "Coverage IndexKind",
+    "write.append": "Rows",
+    "write.load.job": "LoadData LoadMode",
+    "write.validate.violations": "Violation",
 }
+"""The names of the public surface, by their modules."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-"""The module of each name of the public surface."""
 
-__all__ = ["__version__", "Graph", "GraphSnapshot", "GraphBranches", "GraphTags", "GraphChanges"]
-__all__ += ["GraphSchema", "GraphIndexes", "GraphEmbeddings", "GraphMaintenance"]
-__all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
-__all__ += ["Result", "Explanation", "Cancel", "Progress", "BlobInfo", "ReadOnlyDataset"]
-__all__ += ["Receipt", "LoadReceipt", "LoadMode", "LoadData", "Rows", "TableCounts", "Durability"]
-__all__ += ["Recovered", "Commit", "Tag"]
-__all__ += ["MergeReport", "Conflicts", "RowConflict", "ConflictKind", "Resolve", "Diff", "Change"]
-__all__ += ["ChangePage", "ChangeBlock", "SchemaEvent", "Baseline", "Blame"]
-__all__ += ["Catalog", "NodeType", "EdgeType", "MigrationPlan", "UnsupportedChange"]
-__all__ += ["SchemaApplied", "Violation"]
-__all__ += ["IndexReport", "IndexState", "OptimizeReport", "TableStats", "CleanupReport"]
-__all__ += ["TableCleanup", "MaintenancePolicy", "DoctorReport", "TableHealth", "RepairReport"]
-__all__ += ["TableRepair", "VerifyReport", "VerifyProblem"]
-__all__ += ["BackupReport", "BackupPoint", "PruneReport", "CopyReport"]
-__all__ += ["EmbeddingConfig", "EmbeddingReport", "Refusal", "EmbeddingStatus", "RateLimit"]
-__all__ += ["Batching"]
-__all__ += ["compile_schema", "compile_query", "ReadPlan", "MutationPlan", "Source", "Span"]
-__all__ += ["Severity", "Diagnostic"]
-__all__ += ["OmniGraphError", "LanguageError", "SchemaError", "QueryError", "PlanError"]
-__all__ += ["InputError", "IntegrityError", "NotFound", "AlreadyExists", "Conflict"]
-__all__ += ["VersionMismatch", "PreconditionFailed", "OutcomePending", "StorageError"]
-__all__ += ["InternalError"]
+__all__ = [
+    "__version__",
+    "Graph",
+    "GraphSnapshot",
+    "GraphBranches",
+    "GraphTags",
+    "GraphChanges",
+    "GraphSchema",
+    "GraphIndexes",
+    "GraphEmbeddings",
+    "GraphMaintenance",
+    "restore",
+    "clone",
+    "backup_points",
+    "prune_backup",
+    "verify_graph",
+    "Result",
+    "Explanation",
+    "Cancel",
+    "Progress",
+    "OnProgress",
+    "BlobInfo",
+    "ReadOnlyDataset",
+    "Receipt",
+    "LoadReceipt",
+    "LoadMode",
+    "LoadData",
+    "Rows",
+    "TableCounts",
+    "Durability",
+    "Engine",
+    "Mode",
+    "Recovered",
+    "RecoveryKind",
+    "TableOutcome",
+    "Commit",
+    "Tag",
+    "MergeReport",
+    "Outcome",
+    "Conflicts",
+    "RowConflict",
+    "ConflictKind",
+    "Resolve",
+    "Diff",
+    "Change",
+    "Operation",
+    "ChangePage",
+    "ChangeBlock",
+    "SchemaEvent",
+    "Baseline",
+    "Blame",
+    "Catalog",
+    "NodeType",
+    "EdgeType",
+    "Interface",
+    "Property",
+    "Annotation",
+    "Embed",
+    "PropType",
+    "Scalar",
+    "Cardinality",
+    "MigrationPlan",
+    "Step",
+    "UnsupportedChange",
+    "SchemaApplied",
+    "Violation",
+    "IndexReport",
+    "IndexState",
+    "IndexKind",
+    "Coverage",
+    "OptimizeReport",
+    "TableStats",
+    "CleanupReport",
+    "TableCleanup",
+    "ManifestCleanup",
+    "Reclaimed",
+    "Skipped",
+    "MaintenancePolicy",
+    "DoctorReport",
+    "TableHealth",
+    "ManifestHealth",
+    "PendingWrite",
+    "Holder",
+    "CleanupEstimate",
+    "Advice",
+    "RepairReport",
+    "TableRepair",
+    "Action",
+    "Drift",
+    "VerifyReport",
+    "VerifyProblem",
+    "ProblemCode",
+    "Weight",
+    "BackupReport",
+    "BackupPoint",
+    "StoredFile",
+    "PruneReport",
+    "CopyReport",
+    "EmbeddingConfig",
+    "EmbeddingReport",
+    "Refusal",
+    "EmbeddingStatus",
+    "RateLimit",
+    "Batching",
+    "compile_schema",
+    "compile_query",
+    "Expect",
+    "ReadPlan",
+    "MutationPlan",
+    "Source",
+    "Span",
+    "Severity",
+    "Phase",
+    "Diagnostic",
+    "OmniGraphError",
+    "LanguageError",
+    "SchemaError",
+    "QueryError",
+    "PlanError",
+    "InputError",
+    "IntegrityError",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "VersionMismatch",
+    "PreconditionFailed",
+    "OutcomePending",
+    "StorageError",
+    "InternalError",
+]
 
 
 def __getattr__(name: str) -> Any:

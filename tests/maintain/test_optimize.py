@@ -585,6 +585,21 @@ def test_a_race_that_is_lost_at_the_commit_is_run_again(filled):
         assert answers(again) == before
 
 
+@pytest.mark.parametrize(
+    "point", [Failpoint.OPTIMIZE_BEFORE_COMPACTION, Failpoint.OPTIMIZE_AFTER_STAGE]
+)
+def test_a_branch_that_is_deleted_meanwhile_is_not_found(filled, point):
+    filled.branches.create("review")
+    in_parts(filled, 6, branch="review", start=20)
+
+    def delete(reached):
+        if reached is point and "review" in filled.branches.list():
+            filled.branches.delete("review")
+
+    with hooked(delete), pytest.raises(BranchNotFound, match="'review'"):
+        filled.maintenance.optimize("review")
+
+
 def test_readers_are_not_disturbed(filled):
     snapshot = filled.snapshot()
     expected = snapshot.read("Doc", ["slug"]).num_rows

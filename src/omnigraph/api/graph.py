@@ -191,6 +191,11 @@ class Graph(GraphMerging):
         return self._handle.uri
 
     @property
+    def storage_options(self) -> Mapping[str, str]:
+        """How its storage is reached, secrets included: to open it in another process."""
+        return dict(self._handle.store.root.options)
+
+    @property
     def catalog(self) -> Catalog:
         """The types of the newest schema.
 

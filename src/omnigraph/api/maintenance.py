@@ -16,7 +16,7 @@ from omnigraph.api.handle import (
 )
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.store import GraphStore
+from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.errors import GraphNotFound
 from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
@@ -66,6 +66,7 @@ class GraphMaintenance(Namespace):
         on, or when ``spark``, a session or a way to start one, is passed.
 
         Raises:
+            NotFound: there is no such branch, or it was deleted meanwhile.
             Conflict: writers kept changing the tables.
             ReadOnly: the graph is open for reading.
 
@@ -73,26 +74,27 @@ class GraphMaintenance(Namespace):
         >>> graph.maintenance.optimize().commit_id is None
         True
         """
-        handle = self._handle
+        handle, name = self._handle, normal_branch(branch)
         contract = handle.write()
         report = None if on_progress is None else _task_progress(handle.uri, on_progress)
         job = OptimizeJob(
             handle.store,
             contract.catalog,
-            normal_branch(branch),
+            name,
             actor=handle.writer(actor),
             if_needed=if_needed,
             policy=policy or DEFAULT_POLICY,
         )
-        surveys = job.survey()
-        size = sum(survey.size for survey in surveys)
-        if not surveys or not runs_on_spark(engine, spark, size, OPTIMIZE_BYTES, "tables"):
-            threads = handle.settings.maintenance_concurrency
-            return job.run(surveys, ThreadExecutor(threads, report))
-        from omnigraph.spark.session.tasks import SEGMENT_ROWS, SparkExecutor
+        with detect_branch_deletion(handle.store, name):
+            surveys = job.survey()
+            size = sum(survey.size for survey in surveys)
+            if not surveys or not runs_on_spark(engine, spark, size, OPTIMIZE_BYTES, "tables"):
+                threads = handle.settings.maintenance_concurrency
+                return job.run(surveys, ThreadExecutor(threads, report))
+            from omnigraph.spark.session.executor import SEGMENT_ROWS, SparkExecutor
 
-        with handle.spark.start(spark) as running:
-            return job.run(surveys, SparkExecutor(running, report), SEGMENT_ROWS)
+            with handle.spark.start(spark) as running:
+                return job.run(surveys, SparkExecutor(running, report), SEGMENT_ROWS)
 
     @public
     def repair(

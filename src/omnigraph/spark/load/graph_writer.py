@@ -46,7 +46,7 @@ class SparkGraph:
         self._spark = spark
         self._options = storage_options
         if self._graph is not None and storage_options is None:
-            self._options = self._graph._handle.store.root.options or None
+            self._options = self._graph.storage_options or None
 
     def write(
         self,
