@@ -18,14 +18,7 @@ from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
-from omnigraph.merge.feed import (
-    BEGINNING,
-    ChangePage,
-    Cursor,
-    Feed,
-    SchemaAt,
-    baseline_record,
-)
+from omnigraph.merge.feed import BEGINNING, ChangePage, Cursor, Feed, SchemaAt, baseline_record
 from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
 from omnigraph.write.export import Export

@@ -20,15 +20,7 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.lang.query.params import convert_params
 from omnigraph.plan.bind import bind
 from omnigraph.plan.explain import explain_json, explain_text
-from omnigraph.plan.nodes import (
-    AntiJoin,
-    Connect,
-    Expand,
-    NodeScan,
-    PlanStep,
-    ReadPlan,
-    RowFilter,
-)
+from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan, RowFilter
 from omnigraph.plan.prepared import PreparedQuery
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute

@@ -65,9 +65,7 @@ class CommitGraph:
     """
 
     def __init__(
-        self,
-        commits: Iterable[CommitRow] = (),
-        is_readable: Callable[[str], bool] = lambda _: True,
+        self, commits: Iterable[CommitRow] = (), is_readable: Callable[[str], bool] = lambda _: True
     ) -> None:
         """``is_readable`` says whether the state of a commit is still there."""
         self.commits: dict[str, CommitRow] = {}

@@ -31,18 +31,9 @@ from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import find_ending, is_same_content, undo_write
-from omnigraph.commit.rows import (
-    ROLLED_BACK,
-    VersionRow,
-)
+from omnigraph.commit.rows import ROLLED_BACK, VersionRow
 from omnigraph.commit.schema.staging import SchemaStaging
-from omnigraph.commit.sidecar import (
-    RecordedSchema,
-    Registration,
-    Sidecar,
-    SidecarPin,
-    Tombstone,
-)
+from omnigraph.commit.sidecar import RecordedSchema, Registration, Sidecar, SidecarPin, Tombstone
 from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros

@@ -238,9 +238,7 @@ def _read(store: GraphStore, name: str) -> RemovalIntent:
         ) from None
     except (ValueError, KeyError, TypeError, RecursionError, OmniGraphError):
         raise StorageCorrupt(
-            f"'{path}' is not a valid removal intent",
-            hint=_HINT,
-            details={"file": path},
+            f"'{path}' is not a valid removal intent", hint=_HINT, details={"file": path}
         ) from None
 
 

@@ -192,8 +192,7 @@ def publish_recovery(
 
 def _no_answer() -> StorageUnavailable:
     return StorageUnavailable(
-        "the store does not answer while an interrupted write is recovered",
-        hint="retry later",
+        "the store does not answer while an interrupted write is recovered", hint="retry later"
     )
 
 
@@ -250,11 +249,7 @@ def _restore(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, guard: Lea
         guard.check()
 
     restored = restore_tables(
-        store,
-        sidecar,
-        snapshot,
-        unmoved_too=True,
-        before_restore=before_restore,
+        store, sidecar, snapshot, unmoved_too=True, before_restore=before_restore
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
     publish_pins(store, sidecar.branch, restored)

@@ -101,8 +101,7 @@ def _marker(name: str, text: str) -> Marker:
         return Marker(str(content["operation_id"]), started, frozenset(bases), bases)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise StorageCorrupt(
-            f"'{FOLDER}/{name}' is not a valid staging marker",
-            hint="remove it if no write runs",
+            f"'{FOLDER}/{name}' is not a valid staging marker", hint="remove it if no write runs"
         ) from None
 
 

@@ -137,11 +137,7 @@ def _is_committed(
             "a schema apply did not finish, and the tables of the graph fit neither the schema "
             "it had nor the one it was to get",
             hint=_BY_HAND,
-            details={
-                "tables": sorted(tables),
-                "live": sorted(ours),
-                "staged": sorted(theirs),
-            },
+            details={"tables": sorted(tables), "live": sorted(ours), "staged": sorted(theirs)},
         )
     if ours == theirs and is_complete:
         raise RecoveryRequired(
