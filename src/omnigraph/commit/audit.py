@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -92,17 +92,12 @@ def to_arrow(rows: Iterable[AuditRow]) -> pa.Table:
     """Rows as a table with the columns of the audit table."""
     records = [
         {
-            "graph_commit_id": row.graph_commit_id,
-            "recovery_kind": row.recovery_kind.value,
-            "recovery_for_actor": row.recovery_for_actor,
-            "operation_id": row.operation_id,
-            "sidecar_writer_kind": str(row.sidecar_writer_kind),
+            **{spec.name: getattr(row, spec.name) for spec in fields(row)},
             "per_table_outcomes_json": json.dumps(
                 [outcome._asdict() for outcome in row.per_table_outcomes],
                 separators=(",", ":"),
                 ensure_ascii=False,
             ),
-            "created_at": row.created_at,
         }
         for row in rows
     ]
@@ -127,14 +122,7 @@ def from_arrow(table: pa.Table) -> list[AuditRow]:
 def _row(record: dict[str, Any]) -> AuditRow:
     outcomes = tuple(
         TableOutcome(str(entry["table_key"]), int(entry["from_version"]), int(entry["to_version"]))
-        for entry in json.loads(record["per_table_outcomes_json"])
+        for entry in json.loads(record.pop("per_table_outcomes_json"))
     )
-    return AuditRow(
-        record["graph_commit_id"],
-        RecoveryKind(record["recovery_kind"]),
-        record["recovery_for_actor"],
-        record["operation_id"],
-        record["sidecar_writer_kind"],
-        outcomes,
-        int(record["created_at"]),
-    )
+    kind = RecoveryKind(record["recovery_kind"])
+    return AuditRow(**{**record, "recovery_kind": kind, "per_table_outcomes": outcomes})

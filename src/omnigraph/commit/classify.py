@@ -14,8 +14,7 @@ from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.errors import InternalError
 
 CONFIRMATION_VERSION = 2
-"""From this sidecar version on a merge says which versions it reached; a fixed fact of history,
-not the newest version."""
+"""From this sidecar version on a merge says which versions it reached; not the newest version."""
 
 
 class Classification(Enum):

@@ -53,10 +53,13 @@ def heal_everything(store: GraphStore) -> int:
 
 def misplaced(store: GraphStore) -> int:
     """How many version files of branches name another location."""
-    home = GraphAddresses(store.root)
-    return sum(
-        _is_away(store, home, path) for paths in _by_branch(store).values() for path in paths
-    )
+    home, count = GraphAddresses(store.root), 0
+    for paths in _by_branch(store).values():
+        for path in paths:
+            # It may have been deleted with its branch since it was listed.
+            with suppress(StorageMissing):
+                count += not _is_home(store, home, path)
+    return count
 
 
 def _is_moved(store: GraphStore) -> bool:
@@ -151,13 +154,6 @@ def _rewritten(store: GraphStore, home: GraphAddresses, path: str) -> tuple[byte
     """A version file as it is, and as it should be at this location."""
     raw = store.objects.read_bytes(path)
     return raw, replace_addresses(raw, path, partial(home.localize, location=_location(path)))
-
-
-def _is_away(store: GraphStore, home: GraphAddresses, path: str) -> bool:
-    with suppress(StorageMissing):
-        return not _is_home(store, home, path)
-    # It was deleted with its branch since it was listed.
-    return False
 
 
 def _is_home(store: GraphStore, home: GraphAddresses, path: str) -> bool:

@@ -167,18 +167,15 @@ class Sidecar:
             if not isinstance(value, dict):
                 raise ValueError("it is not an object")
             version = _value(int, "it", "schema_version", value)
-        except ValueError as error:
-            raise _corrupt(name, str(error)) from None
-        # Checked first: a newer format is not a damaged file.
-        if version > SIDECAR_VERSION:
-            raise FormatRefused(
-                f"the recovery file '{name}' has version {version}, "
-                f"this program supports versions up to {SIDECAR_VERSION}",
-                hint="open the graph with the newer release that wrote the file, or upgrade; "
-                "the file is kept, and the graph can be opened read-only meanwhile",
-                details={"file": name, "found": version, "supported": SIDECAR_VERSION},
-            )
-        try:
+            # Checked first: a newer format is not a damaged file.
+            if version > SIDECAR_VERSION:
+                raise FormatRefused(
+                    f"the recovery file '{name}' has version {version}, "
+                    f"this program supports versions up to {SIDECAR_VERSION}",
+                    hint="open the graph with the newer release that wrote the file, or upgrade; "
+                    "the file is kept, and the graph can be opened read-only meanwhile",
+                    details={"file": name, "found": version, "supported": SIDECAR_VERSION},
+                )
             return _record(cls, "it", value)
         except ValueError as error:
             raise _corrupt(name, str(error)) from None

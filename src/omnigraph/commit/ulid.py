@@ -59,10 +59,8 @@ class UlidSource:
             return self._millis << _RANDOM_BITS | first
 
     def forget(self) -> None:
-        """Start anew: for a forked child, which would otherwise count on from its parent's id.
-
-        The lock is new too, since a thread that does not exist in the child may have held it.
-        """
+        """Start anew in a forked child, which would otherwise count on from its parent's id."""
+        # A thread that does not exist in the child may have held the lock.
         self._lock = threading.Lock()
         self._millis = -1
 

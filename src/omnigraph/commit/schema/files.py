@@ -124,10 +124,7 @@ class SchemaFiles:
     # -- writing -------------------------------------------------------------------------
 
     def claim(self, source_text: str, *, force: bool = False) -> bool:
-        """Claim the root for a new graph by writing its source; only one of several callers wins.
-
-        ``force`` always claims it.
-        """
+        """Claim the root for a new graph by writing its source: one caller wins, or ``force``."""
         if force:
             self._objects.write(SOURCE, source_text)
             return True
@@ -164,18 +161,15 @@ class SchemaFiles:
 
         Raises ``SchemaDrift`` when they do not, and ``FormatRefused`` when a newer program wrote
         them. With ``allow_missing`` the two derived files may be absent, as in graphs from before
-        they existed; those that are there must still agree. Nothing is ever written: this is how
-        a read-only handle opens such a graph, on the condition of ``bootstrap``, that there is no
-        branch but main.
+        they existed: so a read-only handle opens such a graph if it has no branch but main.
         """
         return self._read_consistent(self._objects.signatures(FILES), allow_missing)
 
     def check(self, contract: Contract) -> Contract:
-        """The current contract; usually the same object.
+        """The current contract; the same object unless the file signatures changed.
 
-        Costs one look at the file signatures unless they changed. Another schema is returned when
-        all three files agree on it, since only an apply does that; anything else raises
-        ``SchemaDrift``, on every call until the files agree.
+        Another schema is returned when all three files agree on it, since only an apply does
+        that; anything else raises ``SchemaDrift``, on every call until the files agree.
         """
         seen = self._objects.signatures(FILES)
         if seen == contract.signatures:

@@ -149,9 +149,6 @@ def _is_committed(
     return ours != theirs and tables == theirs
 
 
-# -- reading ----------------------------------------------------------------------------------
-
-
 def _live_hash(objects: ObjectStore, name: str) -> str | None:
     """The hash of a live file; none too when it is damaged, since a staged one replaces it."""
     try:
