@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
     from omnigraph.commit.history import Commit, Tag
-    from omnigraph.commit.metadata import SchemaEvent
-    from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
+    from omnigraph.commit.metadata import LoadReceipt, Receipt, SchemaEvent, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job.rate_limit import RateLimit
@@ -126,8 +125,7 @@ _NAMES = {
     "api.snapshot": "BlobInfo GraphSnapshot",
     "commit.audit": "RecoveryKind TableOutcome",
     "commit.history": "Commit Tag",
-    "commit.metadata": "SchemaEvent",
-    "commit.receipts": "LoadReceipt Receipt TableCounts",
+    "commit.metadata": "LoadReceipt Receipt SchemaEvent TableCounts",
     "commit.recovery": "Recovered",
     "embed": "EmbeddingConfig",
     "embed.job.rate_limit": "RateLimit",

@@ -11,13 +11,12 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import table_lease
 from omnigraph.commit.removal import (
-    announce_hard_drops,
+    announce_hard_drop,
     finish_removals,
     is_cleared,
     remove_versions,
 )
-from omnigraph.commit.sidecar import HardDrop, Sidecar, WriterKind
-from omnigraph.commit.ulid import new_ulid, now_micros
+from omnigraph.commit.sidecar import HardDrop
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.removed_versions import PATH, read_removed
 from omnigraph.storage.tables.versions import removal_of
@@ -56,16 +55,7 @@ def remove(graph, versions, branch=None):
 def hard_drop(graph, through):
     """The intent of an apply that was published, and what it is about."""
     drop = HardDrop(KEY, person(graph).location, through)
-    apply = Sidecar(
-        new_ulid(),
-        str(now_micros()),
-        None,
-        None,
-        WriterKind.SCHEMA_APPLY,
-        (),
-        hard_drops=(drop,),
-    )
-    announce_hard_drops(graph._handle.store, apply)
+    announce_hard_drop(graph._handle.store, drop)
     return drop
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from pathlib import Path
+from itertools import chain
 from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,
@@ -67,50 +67,31 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     omnigraph.errors.InputError: number must be a whole number, not str
     """
     names = tuple(inspect.signature(function).parameters)
-    checks: dict[str, Check] | None = None
+    rules: dict[str, _Rule] | None = None
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        nonlocal checks
-        if checks is None:
-            checks = _checks_of(function)
+        nonlocal rules
+        if rules is None:
+            rules = _rules_of(function)
         # Too many or unknown arguments are for Python to refuse, in the call itself.
-        for name, value in zip(names, args, strict=False):
-            if name in checks:
-                checks[name](name, value)
-        for name, value in kwargs.items():
-            if name in checks:
-                checks[name](name, value)
+        for name, value in chain(zip(names, args, strict=False), kwargs.items()):
+            if name in rules:
+                rules[name].check(name, value)
         return function(*args, **kwargs)
 
     return call
 
 
-def _checks_of(function: Callable[..., Any]) -> dict[str, Check]:
+def _rules_of(function: Callable[..., Any]) -> dict[str, _Rule]:
     annotations = {k: v for k, v in inspect.get_annotations(function).items() if k != "return"}
     hints = get_type_hints(
         SimpleNamespace(__annotations__=annotations),
         getattr(function, "__globals__", {}),
         include_extras=True,
     )
-    checks = {name: _check_of(hint) for name, hint in hints.items()}
-    return {name: check for name, check in checks.items() if check is not None}
-
-
-def _check_of(hint: Any) -> Check | None:
-    """The check of an annotation, none where every value fits."""
-    rule = _rule_of(hint)
-    if rule is None:
-        return None
-
-    def check(name: str, value: Any) -> None:
-        if not rule.fits(value):
-            raise rule.error(name, value)
-        for further in rule.further:
-            if value is not None:
-                further(name, value)
-
-    return check
+    rules = {name: _rule_of(hint) for name, hint in hints.items()}
+    return {name: rule for name, rule in rules.items() if rule is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +101,18 @@ class _Rule:
     further: tuple[Check, ...] = ()
     choices: tuple[str, ...] = ()
 
-    def error(self, name: str, value: Any) -> InputError:
-        if self.choices and isinstance(value, str):
-            return InputError(f"invalid {name} {value!r}; expected {self.wanted}")
-        return InputError(f"{name} must be {self.wanted}, not {type(value).__name__}")
+    def check(self, name: str, value: Any) -> None:
+        if not self.fits(value):
+            if self.choices and isinstance(value, str):
+                raise InputError(f"invalid {name} {value!r}; expected {self.wanted}")
+            raise InputError(f"{name} must be {self.wanted}, not {type(value).__name__}")
+        for further in self.further:
+            if value is not None:
+                further(name, value)
 
 
 def _rule_of(hint: Any) -> _Rule | None:
+    """The rule of an annotation, none where every value fits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _annotated(_rule_of(arguments[0]), arguments[1:])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph.api.handle import LOAD_BYTES, Engine, Handle, SparkLike, runs_on_spark
-from omnigraph.commit.receipts import LoadReceipt
+from omnigraph.commit.metadata import LoadReceipt
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.load.commit import load_into

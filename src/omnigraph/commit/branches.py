@@ -3,11 +3,14 @@
 Creating and deleting take one lease, so that the rules about names hold between processes. The
 reference of the manifest's branch is the authority: a branch exists exactly as long as its
 reference, whatever the state of its tables' forks.
+
+A branch gets its own copy of a table, a fork, when it first writes to it. A fork that no manifest
+names was left by a crash or by a deleted branch, and is removed before the name is used again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -218,24 +221,19 @@ class Branches:
                 continue
             if any(pin.branch == branch for pin in self._pins(normal_branch(other))):
                 raise _needed(branch, other, "branch")
-        for name in self._tags_on(branch):
-            raise BranchInUse(
-                f"cannot delete branch '{branch}' because tag '{name}' names a commit of it",
-                hint=f"delete the tag '{name}' first",
-                details={"branch": branch, "tag": name},
-            )
-
-    def _tags_on(self, branch: str) -> Iterator[str]:
-        """The tags of commits that only this branch has."""
+        own: set[str] = set()
         tags = self._store.manifest(None).tags()
-        if not tags:
-            return
-        try:
-            commits = self._store.manifest(branch).commits()
-        except BranchNotFound:
-            return
-        own = {commit.commit_id for commit in commits if commit.branch == branch}
-        yield from (name for name, row in tags.items() if row.commit_id in own)
+        if tags:
+            with suppress(BranchNotFound):
+                commits = self._store.manifest(branch).commits()
+                own = {commit.commit_id for commit in commits if commit.branch == branch}
+        for name, row in tags.items():
+            if row.commit_id in own:
+                raise BranchInUse(
+                    f"cannot delete branch '{branch}' because tag '{name}' names a commit of it",
+                    hint=f"delete the tag '{name}' first",
+                    details={"branch": branch, "tag": name},
+                )
 
     def _pins(self, branch: str | None) -> tuple[Pin, ...]:
         """The pins of a branch; none if a crash left only its reference."""

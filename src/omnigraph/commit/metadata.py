@@ -1,6 +1,6 @@
-"""The metadata of a commit: the keys that only this program writes.
+"""The metadata of a commit: the keys that only this program writes, and the receipt of a write.
 
-They are part of the metadata of a ``graph_commit`` row, after the keys of the format, and other
+The keys are part of the metadata of a ``graph_commit`` row, after the keys of the format, and other
 programs ignore them. An empty key is left out. Unknown keys are kept, so that a commit of a newer
 release can be read and written again.
 """
@@ -8,8 +8,8 @@ release can be read and written again.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from omnigraph.commit.rows import (
@@ -26,6 +26,7 @@ from omnigraph.commit.rows import (
 )
 from omnigraph.errors import InputError, StorageCorrupt
 from omnigraph.lang.schema.steps import DropMode, step_from_json
+from omnigraph.storage.tables.types import StagedTable
 
 LOAD = "load"
 """The counts of a load that are not part of its receipt."""
@@ -33,10 +34,10 @@ LOAD_BRANCH = "load_branch"
 """What a load did about its branch."""
 MERGE = "merge"
 """What a merge brought, and what was decided about its conflicts."""
-GROUP = "group"
-"""The group of commits that were published together."""
-SCHEMA_EVENTS = "schema_events"
-"""What a schema apply did to types and properties."""
+OTHERS = "other properties"
+"""The entry of ``ignored`` for properties beyond the limit of names."""
+BESIDE_DATA = " beside data"
+"""The suffix in ``ignored`` of a key beside ``data``, which is not a property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,9 @@ class CommitMetadata:
             value = getattr(self, key)
             if value is None or value == ():
                 continue
-            if key == GROUP:
+            if isinstance(value, Group):
                 value = value.to_json()
-            elif key == SCHEMA_EVENTS:
+            elif key == "schema_events":
                 value = [event.to_json() for event in value]
             elif key == COMPLETES:
                 # One is a text, as it was before there were groups.
@@ -230,8 +231,8 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     MERGE: _object,
     REVERTS: _text,
     PICKS: _text,
-    GROUP: Group.from_json,
-    SCHEMA_EVENTS: lambda events: tuple(map(SchemaEvent.from_json, events)),
+    "group": Group.from_json,
+    "schema_events": lambda events: tuple(map(SchemaEvent.from_json, events)),
     IDEMPOTENCY_KEY: _text,
     FINGERPRINT: _text,
     RECEIPT: _object,
@@ -239,3 +240,143 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     ROLLED_BACK: _text,
 }
 """Every key in the order of the row, named as its field, and how its value is read."""
+
+
+# -- receipts ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """How many rows of one table a write changed."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def affected(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+    @staticmethod
+    def of(steps: Iterable[StagedTable]) -> TableCounts:
+        """The sum over the steps of a write to one table."""
+        staged = tuple(steps)
+        return TableCounts(
+            sum(step.inserted for step in staged),
+            sum(step.updated for step in staged),
+            sum(step.deleted for step in staged),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The commit that a write made. ``version`` is the version of the graph on its branch.
+
+    A write that changed nothing made no commit: its ``commit_id`` is none.
+    ``met`` counts the rows that the statements of a mutation matched, each once per statement;
+    the counts of ``tables`` are those of the commit.
+    """
+
+    commit_id: str | None
+    version: int
+    branch: str
+    tables: Mapping[str, TableCounts]
+    actor: str | None = None
+    met: Mapping[str, int] | None = None
+
+    @property
+    def affected_nodes(self) -> int:
+        return self._affected("node:")
+
+    @property
+    def affected_edges(self) -> int:
+        return self._affected("edge:")
+
+    def _affected(self, prefix: str) -> int:
+        counts = self.met
+        if counts is None:
+            counts = {key: table.affected for key, table in self.tables.items()}
+        return sum(count for key, count in counts.items() if key.startswith(prefix))
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Receipt:
+        """The inverse of ``to_json``."""
+        return Receipt(
+            value["commit_id"],
+            value["version"],
+            value["branch"],
+            {key: TableCounts(**counts) for key, counts in value["tables"].items()},
+            value["actor"],
+            value["met"],
+        )
+
+    @staticmethod
+    def of_commit(row: CommitRow) -> Receipt:
+        """The receipt of the first call of a commit with an idempotency key."""
+        metadata = CommitMetadata.of(row)
+        completes = metadata.completes
+        first = completes[0] if len(completes) == 1 else row.commit_id
+        identity = {"commit_id": first, "version": row.manifest_version}
+        return Receipt.from_json({**(metadata.receipt or {}), **identity})
+
+    def remembered(self) -> dict[str, Any]:
+        """The part of the receipt that is stored in the commit's metadata."""
+        content = self.to_json()
+        return {key: content[key] for key in ("branch", "actor", "tables", "met")}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        return {
+            "commit_id": self.commit_id,
+            "version": self.version,
+            "branch": self.branch,
+            "actor": self.actor,
+            "affected_nodes": self.affected_nodes,
+            "affected_edges": self.affected_edges,
+            "tables": {key: asdict(counts) for key, counts in sorted(self.tables.items())},
+            "met": None if self.met is None else dict(sorted(self.met.items())),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReceipt(Receipt):
+    """The receipt of a load.
+
+    ``ignored`` counts the properties that the schema does not have; ``rejected`` the records that
+    were set aside; ``base_branch`` is what the caller named as the source of a new branch.
+    """
+
+    base_branch: str | None = None
+    branch_created: bool = False
+    records: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    rejected: int = 0
+    dry_run: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about a load that succeeded."""
+        return tuple(_ignored(name, count) for name, count in sorted(self.ignored.items()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        # ``super()`` without arguments fails in a class that slots have recreated.
+        return {
+            **Receipt.to_json(self),
+            "base_branch": self.base_branch,
+            "branch_created": self.branch_created,
+            "records": self.records,
+            "rejected": self.rejected,
+            "ignored": dict(sorted(self.ignored.items())),
+            "warnings": list(self.warnings),
+            "dry_run": self.dry_run,
+        }
+
+
+def _ignored(name: str, count: int) -> str:
+    records = f"{count} record{'s' if count > 1 else ''}"
+    if name == OTHERS:
+        return f"{name} are not in the schema: ignored in {records}"
+    if name.endswith(BESIDE_DATA):
+        return f"{name.removesuffix(BESIDE_DATA)} is not inside data: ignored in {records}"
+    return f"{name} is not in the schema: ignored in {records}"

@@ -16,7 +16,7 @@ from typing import Any
 
 from omnigraph.commit.checked_writes import BuiltUpon, ensure_readable
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.metadata import CommitMetadata
+from omnigraph.commit.metadata import CommitMetadata, Receipt, TableCounts
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.publisher import (
     AlreadyDone,
@@ -27,7 +27,6 @@ from omnigraph.commit.publisher import (
     check_repeat,
     stale,
 )
-from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import find_ending, is_same_content, undo_write

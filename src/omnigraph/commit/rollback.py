@@ -202,7 +202,11 @@ _LOG = logger(__name__)
 def undo_write(
     store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, guard: LeaseGuard
 ) -> bool:
-    """Restore the tables to before the write; says whether that worked. Never raises."""
+    """Undo a write by its own living writer; says whether that worked. Never raises.
+
+    The writer still holds its leases, so nothing was seen or built upon. When this fails or the
+    process dies, the sidecar stays and recovery finishes the undo, also without a commit.
+    """
     _mark_undoing(store, sidecar)
     try:
         snapshot = store.manifest(sidecar.branch).current()

@@ -216,7 +216,10 @@ _LEASES: dict[str, weakref.WeakSet[SnapshotLease]] = {}
 
 
 class SnapshotLease:
-    """A reader of a snapshot; it ends with the last reference to it."""
+    """A reader of a snapshot, until the last reference to it is gone: cleanup keeps what it reads.
+
+    Readers in other processes are not known here.
+    """
 
     __slots__ = ("__weakref__", "snapshot")
 

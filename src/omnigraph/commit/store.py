@@ -119,7 +119,11 @@ class GraphStore:
 
 @contextmanager
 def detect_removal(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
-    """Report a missing file as ``HistoryGone`` where its snapshot was removed."""
+    """Report a missing file as ``HistoryGone`` where its snapshot was removed.
+
+    Cleanup keeps what its own process reads and everything younger than an age floor. A reader in
+    another process that takes longer than that finds files missing, which is not damage.
+    """
     try:
         yield
     except StorageMissing:

@@ -201,9 +201,10 @@ def schema_events(
     steps: Iterable[Step],
     values: Mapping[str, pa.Array],
 ) -> list[SchemaEvent]:
-    """One event for each step of a supported plan, in its order.
+    """One event, by stable ids, for each step of a supported plan, in its order.
 
-    ``values`` are those that existing rows get, by ``Type.property``.
+    ``values`` are those that existing rows get, by ``Type.property``. The rows before and the
+    events give the rows after, without reading a table.
     """
     return [_event(before, after, step, values) for step in steps]
 

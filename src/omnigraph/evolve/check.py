@@ -153,17 +153,15 @@ def _rules(change: TypeChange) -> _Rules:
     key = next((rule.columns for rule in rules if isinstance(rule, KeyConstraint)), ())
     properties = {name: p for name, p in change.new.properties.items() if name in enums}
     unique = tuple(rule.columns for rule in rules if isinstance(rule, UniqueConstraint))
-    kind: Kind
-    if isinstance(change.new, NodeType):
+    kind: Kind = replace(
+        change.new, properties=MappingProxyType(properties), unique=unique, _arrow=[]
+    )
+    if isinstance(kind, NodeType):
         kind = replace(
-            change.new,
-            properties=MappingProxyType(properties),
-            unique=unique,
+            kind,
             ranges=tuple(rule for rule in rules if isinstance(rule, RangeConstraint)),
             checks=tuple(rule for rule in rules if isinstance(rule, CheckConstraint)),
         )
-    else:
-        kind = replace(change.new, properties=MappingProxyType(properties), unique=unique)
     counts = any(isinstance(step, ChangeCardinality) for step in steps)
     is_bounded = isinstance(change.new, EdgeType) and change.new.cardinality != Cardinality()
     return _Rules(kind, required, key, counts and is_bounded)

@@ -9,10 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
+from omnigraph.commit.metadata import SchemaEvent, TableCounts
 from omnigraph.commit.names import branch_label
-from omnigraph.commit.receipts import TableCounts
-from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EdgeType

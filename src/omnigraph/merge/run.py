@@ -14,10 +14,9 @@ from weakref import WeakValueDictionary
 from omnigraph.commit.ancestry import MergeLineage
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
-from omnigraph.commit.metadata import MERGE
+from omnigraph.commit.metadata import MERGE, Receipt, TableCounts
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.receipts import Receipt, TableCounts
 from omnigraph.commit.rows import PICKS, REVERTS
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.sidecar import WriterKind

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.commit.metadata import Receipt
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore

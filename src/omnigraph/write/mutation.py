@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.metadata import Receipt
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot

@@ -26,7 +26,7 @@ from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.commit.receipts import LoadReceipt
+    from omnigraph.commit.metadata import LoadReceipt
 
 MODES = ("overwrite", "append", "merge")
 FORMATS = ("ndjson", "csv", "parquet")

@@ -26,7 +26,7 @@ from omnigraph.errors import InputError
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.commit.history import Commit
-    from omnigraph.commit.receipts import TableCounts
+    from omnigraph.commit.metadata import TableCounts
 
 
 def add_log(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,7 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.registry import UsageError
 
 if TYPE_CHECKING:
-    from omnigraph.commit.metadata import SchemaEvent
-    from omnigraph.commit.receipts import TableCounts
+    from omnigraph.commit.metadata import SchemaEvent, TableCounts
     from omnigraph.merge.diff import Change
 
 PAGE = 1_000

@@ -19,7 +19,7 @@ from omnigraph.lang.closest import closest
 
 if TYPE_CHECKING:
     from omnigraph.cli.shell.session import Session
-    from omnigraph.commit.receipts import LoadReceipt
+    from omnigraph.commit.metadata import LoadReceipt
 
 MODES = ("merge", "append", "overwrite")
 _SWITCH = ("on", "off")
