@@ -86,8 +86,6 @@ class CommitGraph:
                 self._lines.setdefault(line, set()).add(version)
                 self.points[_point(line, version)] = (line, version)
 
-    # -- reading more of it, where not everything was given ------------------------------
-
     def read_more(self) -> bool:
         """Read the commits of another branch; whether there was one."""
         return False

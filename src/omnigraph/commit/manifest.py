@@ -57,10 +57,7 @@ class Manifest:
     """The manifest of one branch. Safe to share between threads."""
 
     def __init__(
-        self,
-        datasets: Datasets,
-        branch: str | None,
-        await_publisher: Callable[[str | None], None] = lambda branch: None,
+        self, datasets: Datasets, branch: str | None, await_publisher: Callable[[str | None], None]
     ) -> None:
         self.branch = branch
         self._await_publisher = await_publisher
@@ -325,7 +322,7 @@ class Manifests:
     def __init__(
         self,
         datasets: Datasets,
-        await_publisher: Callable[[str | None], None] = lambda branch: None,
+        await_publisher: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self._datasets = datasets
         self._await_publisher = await_publisher

@@ -24,7 +24,7 @@ from omnigraph.commit.publisher import (
     Publication,
     Published,
     check_head,
-    check_repeat,
+    refuse_repeat,
     stale,
 )
 from omnigraph.commit.recovery import Recovery
@@ -95,19 +95,6 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
                 raise error from None
 
 
-def _first_receipt(store: GraphStore, request: WriteRequest) -> Receipt | None:
-    """The receipt of an earlier write with the same idempotency key."""
-    key = request.idempotency_key
-    if key is None:
-        return None
-    scoped = (request.branch, key)
-    first = store.manifest(request.branch).with_state(lambda state, _: state.repeats.get(scoped))
-    if first is None:
-        return None
-    check_repeat(first, request.fingerprint)
-    return Receipt.of_commit(first)
-
-
 class _Write:
     """The state of one write between its steps."""
 
@@ -124,9 +111,8 @@ class _Write:
         seen = self._manifest.current()
         self._lease = SnapshotLease(self._store.root.uri, seen)
         # Checked after the snapshot is taken, so that an earlier call is not overlooked.
-        first = _first_receipt(self._store, request)
-        if first is not None:
-            return first
+        if request.idempotency_key is not None:
+            self._refuse_repeat(request.idempotency_key)
         check_head(seen.head, request.if_commit)
         prepared = None
         pins = filter(None, map(seen.pin, request.touches))
@@ -139,9 +125,8 @@ class _Write:
         with self._store.leases.acquire(leases, self._store.timeouts.lease) as guard:
             reached(Failpoint.WRITE_AFTER_LEASES)
             now = self._manifest.current()
-            first = _first_receipt(self._store, request)
-            if first is not None:
-                return first
+            if request.idempotency_key is not None:
+                self._refuse_repeat(request.idempotency_key)
             self._check_schema(now)
             # Detected here it costs nothing; at the publish the tables would have to be restored.
             check_head(now.head, request.if_commit)
@@ -153,6 +138,10 @@ class _Write:
             else:
                 self._refuse_drift(now, prepared.tables)
             return self._commit(prepared, now, guard)
+
+    def _refuse_repeat(self, key: str) -> None:
+        branch, fingerprint = self._request.branch, self._request.fingerprint
+        self._manifest.with_state(lambda state, _: refuse_repeat(state, branch, key, fingerprint))
 
     def _prepare(self, snapshot: Snapshot, *, may_fork: bool) -> PreparedWrite:
         try:

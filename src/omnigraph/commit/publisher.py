@@ -308,12 +308,9 @@ class _Attempts:
         publication = self._publication
         check_head(state.head, publication.if_commit)
         intent = publication.commit
-        # A write with an idempotency key is published once.
         key = None if intent is None else intent.extra.get(IDEMPOTENCY_KEY)
-        if intent is not None and isinstance(key, str) and (intent.branch, key) in state.repeats:
-            first = state.repeats[intent.branch, key]
-            check_repeat(first, intent.extra.get(FINGERPRINT))
-            raise AlreadyDone(first)
+        if intent is not None and isinstance(key, str):
+            refuse_repeat(state, intent.branch, key, intent.extra.get(FINGERPRINT))
         for table_key, expected in sorted(publication.expected.items()):
             actual = state.visible_version(table_key)
             if actual != expected:
@@ -401,14 +398,20 @@ def check_head(head: CommitRow | None, if_commit: str | None) -> None:
         )
 
 
-def check_repeat(first: CommitRow, fingerprint: object) -> None:
-    """Refuse an idempotency key that was used for a different write."""
+def refuse_repeat(
+    state: ManifestState, branch: str | None, key: str, fingerprint: str | None
+) -> None:
+    """A write with an idempotency key is published once: raise if it was, or for another write."""
+    first = state.repeats.get((branch, key))
+    if first is None:
+        return
     if first.extra.get(FINGERPRINT) != fingerprint:
         raise InputError(
-            f"the idempotency key '{first.extra.get(IDEMPOTENCY_KEY)}' was used for another write",
+            f"the idempotency key '{key}' was used for another write",
             hint="use a new key for every new write",
             details={"commit_id": first.commit_id},
         )
+    raise AlreadyDone(first)
 
 
 class AlreadyDone(OmniGraphError):

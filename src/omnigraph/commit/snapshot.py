@@ -216,10 +216,7 @@ _LEASES: dict[str, weakref.WeakSet[SnapshotLease]] = {}
 
 
 class SnapshotLease:
-    """A reader of a snapshot, until the last reference to it is gone: cleanup keeps what it reads.
-
-    Readers in other processes are not known here.
-    """
+    """A reader in this process, until its last reference is gone: cleanup here keeps the snapshot."""
 
     __slots__ = ("__weakref__", "snapshot")
 

@@ -70,8 +70,6 @@ class _Staging:
             self._add(kind)
         return out
 
-    # -- changed types ----------------------------------------------------------------
-
     def _change(self, change: TypeChange) -> None:
         pin = _pin(self._view.snapshot, change.old)
         table = self._view.table(pin.table_key)
@@ -97,8 +95,6 @@ class _Staging:
 
     def _hide(self, pin: Pin) -> None:
         self._out.tombstones.append(TombstoneRow(pin.table_key, pin.version + 1))
-
-    # -- added types ----------------------------------------------------------------
 
     def _add(self, kind: Kind) -> None:
         made = self._created(kind)
