@@ -216,7 +216,7 @@ _LEASES: dict[str, weakref.WeakSet[SnapshotLease]] = {}
 
 
 class SnapshotLease:
-    """A reader in this process, until its last reference is gone: cleanup here keeps the snapshot."""
+    """A reader in this process, until its last reference is gone; cleanup keeps the snapshot."""
 
     __slots__ = ("__weakref__", "snapshot")
 
