@@ -1,4 +1,4 @@
-"""``graph.branches``: creating, listing and deleting branches."""
+"""``graph.branches`` and ``graph.tags``: creating, listing and deleting branches and tags."""
 
 from __future__ import annotations
 

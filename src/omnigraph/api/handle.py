@@ -36,7 +36,22 @@ from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
 from omnigraph.write.reentrancy import reject_reentrant_write
 
+if TYPE_CHECKING:
+    from omnigraph.spark.session.engine import SparkEngine
+    from omnigraph.spark.session.resolve import SparkLike as SparkLike
+else:
+    # PySpark is an extra: annotations resolve without it.
+    SparkLike = Any
+
 Mode: TypeAlias = Literal["rw", "r"]
+Engine: TypeAlias = Literal["auto", "local", "spark"]
+
+LOAD_BYTES = 1 << 30
+"""From so many bytes of files on, ``auto`` loads on Spark."""
+OPTIMIZE_BYTES = 4 << 30
+"""From so many bytes of tables on, ``auto`` optimizes on Spark."""
+
+_LOG = logger("omnigraph")
 
 
 def parse_location(
@@ -168,23 +183,7 @@ class Handle:
         self.spark.close()
 
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from omnigraph.spark.session.engine import SparkEngine
-    from omnigraph.spark.session.resolve import SparkLike as SparkLike
-else:
-    # PySpark is an extra: annotations resolve without it.
-    SparkLike = Any
-
-Engine: TypeAlias = Literal["auto", "local", "spark"]
-
-LOAD_BYTES = 1 << 30
-"""From so many bytes of files on, ``auto`` loads on Spark."""
-OPTIMIZE_BYTES = 4 << 30
-"""From so many bytes of tables on, ``auto`` optimizes on Spark."""
-
-_LOG = logger("omnigraph")
+# -- where work runs: in this process or on Spark ---------------------------------------------
 
 
 def runs_on_spark(
@@ -194,7 +193,7 @@ def runs_on_spark(
     threshold: int = 0,
     content: str = "data",
 ) -> bool:
-    """Whether Spark does the work; a choice by size is logged."""
+    """Whether Spark does the work: where ``spark`` is passed, or by size, which is logged."""
     if engine != "auto":
         return engine == "spark"
     if spark is not None:

@@ -1,4 +1,4 @@
-"""``graph.maintenance``: upkeep of a graph; and verify for one that does not open any more."""
+"""``graph.maintenance`` and ``graph.indexes``; and verify for a graph that cannot be opened."""
 
 from __future__ import annotations
 

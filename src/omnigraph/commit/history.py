@@ -1,4 +1,4 @@
-"""Commits, tags, and the snapshots they lead to."""
+"""Commits, tags, the snapshots they lead to, and naming a state of the graph by any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of a migration plan on the tables of a graph, by type."""
+"""The effect of a migration plan on the tables of a graph, by type, and the events it records."""
 
 from __future__ import annotations
 
