@@ -153,7 +153,7 @@ _NAMES = {
         "Advice CleanupEstimate DoctorReport Holder ManifestHealth PendingWrite TableHealth"
     ),
     "maintain.optimize.indexes": "IndexReport IndexState",
-    "maintain.optimize.policy": "MaintenancePolicy",
+    "maintain.optimize.plan": "MaintenancePolicy",
     "maintain.optimize.run": "OptimizeReport TableStats",
     "maintain.repair": "Action Drift RepairReport TableRepair",
     "maintain.verify": "VerifyReport",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
+from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Annotated,

@@ -25,7 +25,7 @@ from omnigraph.errors import Closed, ReadOnly
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
-from omnigraph.plan.cache import CompiledQueries
+from omnigraph.plan.prepared import CompiledQueries
 from omnigraph.read.context import QueryContext
 from omnigraph.read.gate import GATE
 from omnigraph.read.strategy import TraversalMode, TraversalSettings

@@ -18,7 +18,6 @@ from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.errors import GraphNotFound
-from omnigraph.maintain.backup.copy import ignore_progress
 from omnigraph.maintain.backup.create import BackupReport, create_backup
 from omnigraph.maintain.cleanup.report import CleanupReport
 from omnigraph.maintain.cleanup.retention import cleanup_policy
@@ -31,7 +30,7 @@ from omnigraph.maintain.optimize.indexes import (
     index_report,
     rebuild_indexes,
 )
-from omnigraph.maintain.optimize.policy import DEFAULT_POLICY, MaintenancePolicy
+from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.run import OptimizeJob, OptimizeReport
 from omnigraph.maintain.repair import RepairReport, repair
 from omnigraph.maintain.verify import VerifyReport, verify

@@ -147,7 +147,7 @@ def explain_query(
     handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
 ) -> Explanation:
     """A plan, and the work that it is expected to be on a snapshot; nothing runs."""
-    compiled = handle.plans.any(context.catalog, source, name)
+    compiled = handle.plans.any(context.catalog, source_of(source, "<query>"), name)
     inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
@@ -176,7 +176,7 @@ def profile_query(
     limits: Limits,
 ) -> Explanation:
     """Run a query to its end, and report the work of each step."""
-    prepared = handle.plans.read(context.catalog, source, name)
+    prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
     inputs = handle.query_context(context)
     values = convert_params(prepared.plan.params, params)
     plan, shown = prepared.bind(values), bind(prepared.plan, values)

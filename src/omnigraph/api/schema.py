@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omnigraph.api.arguments import Actor, SchemaSource, public
+from omnigraph.api.arguments import Actor, SchemaSource, public, source_of
 from omnigraph.api.handle import Namespace
 from omnigraph.commit.schema.lock import in_progress
 from omnigraph.errors import SchemaChanging

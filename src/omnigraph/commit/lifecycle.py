@@ -18,7 +18,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import AlreadyInitialized, Conflict, StorageError, StorageUnknown
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, table_types
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, kinds_of
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identity import initial_identity
 from omnigraph.storage.leases.local import LEASE_FOLDER
@@ -94,7 +94,7 @@ def _create(store: GraphStore, catalog: Catalog, source: str) -> None:
 
 def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
     rows: list[Row] = []
-    for kind in table_types(catalog):
+    for kind in kinds_of(catalog):
         location = table_location(kind)
         # Left by an attempt that never wrote its manifest.
         store.objects.delete_prefix(location)

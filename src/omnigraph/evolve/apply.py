@@ -25,7 +25,7 @@ from omnigraph.evolve.changes import changes_of, converted_values, schema_events
 from omnigraph.evolve.check import MOST, violations_of
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema.catalog import Catalog, table_types
+from omnigraph.lang.schema.catalog import Catalog, kinds_of
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import evolve_identity
@@ -33,8 +33,7 @@ from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
 from omnigraph.representation import brief
-from omnigraph.write.delta import kinds_of
-from omnigraph.write.validate.rules import Violation
+from omnigraph.write.validate.violations import Violation
 
 _LOG = logger(__name__)
 
@@ -113,7 +112,7 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
         before = store.manifest(None).current()
         if not work.plan.steps:
             return SchemaApplied(True, False, before.manifest_version, ())
-        kinds = [*table_types(contract.catalog), *table_types(work.desired)]
+        kinds = [*kinds_of(contract.catalog), *kinds_of(work.desired)]
         request = WriteRequest(
             WriterKind.SCHEMA_APPLY,
             None,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.schema.ast import TypeKind
-from omnigraph.lang.schema.catalog import Catalog, table_types
+from omnigraph.lang.schema.catalog import Catalog, kinds_of
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import TypeIdentity
 from omnigraph.lang.schema.steps import (
@@ -30,7 +30,7 @@ from omnigraph.lang.schema.steps import (
 )
 from omnigraph.lang.values.columns import convert_column, json_row
 from omnigraph.storage.tables.alter import ColumnPlan
-from omnigraph.write.delta import Kind, kinds_of
+from omnigraph.write.delta import Kind
 
 Values = Mapping[str, pa.Array]
 """A value for existing rows, in an array of one, by ``Type.property``."""
@@ -82,8 +82,8 @@ def changes_of(
     gone = {
         f"{step.type_kind}:{step.name}": step.mode for step in steps if isinstance(step, DropType)
     }
-    before = {kind.table_key: kind for kind in table_types(accepted)}
-    for kind in table_types(desired):
+    before = {kind.table_key: kind for kind in kinds_of(accepted)}
+    for kind in kinds_of(desired):
         key = kind.table_key
         if key in new:
             added.append(kind)
@@ -108,7 +108,7 @@ def converted_values(
         or (isinstance(step, ChangeNullability) and not step.nullable)
         if step.type_kind is not TypeKind.INTERFACE
     }
-    kinds = {kind.name: kind for kind in table_types(desired)}
+    kinds = {kind.name: kind for kind in kinds_of(desired)}
     converted = {}
     for name, value in values.items():
         owner, _, prop = name.partition(".")

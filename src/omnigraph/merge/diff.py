@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.metadata import SchemaEvent, TableCounts
+from omnigraph.commit.metadata import CommitMetadata, SchemaEvent, TableCounts
 from omnigraph.commit.names import branch_label
+from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.catalog import EdgeType, kinds_of
 from omnigraph.lang.schema.identified import IdentifiedSchema, phase, schema_difference
 from omnigraph.lang.schema.steps import AddType
 from omnigraph.lang.values.columns import json_rows
@@ -22,7 +23,7 @@ from omnigraph.merge.changes import Earlier, TableChanges, find_changes, rows_wi
 from omnigraph.merge.conflicts import as_json
 from omnigraph.representation import brief, counts_html
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import NO_IDS, Kind, kinds_of
+from omnigraph.write.delta import NO_IDS, Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.schema.history import recorded_schema
-from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
 from omnigraph.lang.schema.identified import IdentifiedSchema

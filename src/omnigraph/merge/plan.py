@@ -16,7 +16,7 @@ from omnigraph.commit.metadata import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import WriteView
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, kinds_of
 from omnigraph.merge.bases import (
     AncestryGap,
     Inherited,
@@ -31,7 +31,7 @@ from omnigraph.storage.tables.deltas import delete_rows
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import ROW_ID
 from omnigraph.storage.tables.types import StagedTable
-from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows, kinds_of
+from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from omnigraph.commit.ancestry import MergeLineage
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
-from omnigraph.commit.metadata import MERGE, Receipt, TableCounts
+from omnigraph.commit.metadata import MERGE, TableCounts
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.rows import PICKS, REVERTS

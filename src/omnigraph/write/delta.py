@@ -15,17 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import LimitExceeded
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.catalog import EdgeType, NodeType
 from omnigraph.lang.types import MOST_DIMENSIONS
 from omnigraph.storage.tables.store import Data
 
 Kind: TypeAlias = NodeType | EdgeType
 NO_IDS = pa.array([], pa.string())
-
-
-def kinds_of(catalog: Catalog) -> list[Kind]:
-    """Every type that has rows, nodes before edges, each by name."""
-    return [*catalog.node_types.values(), *catalog.edge_types.values()]
 
 
 class Effect(StrEnum):

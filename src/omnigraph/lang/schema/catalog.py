@@ -150,8 +150,8 @@ class Catalog:
         return self.edge_types.get(word) or self._folded.get(word.lower())
 
 
-def table_types(catalog: Catalog) -> list[NodeType | EdgeType]:
-    """The types that have a table: nodes, then edges."""
+def kinds_of(catalog: Catalog) -> list[NodeType | EdgeType]:
+    """Every type that has rows, nodes before edges, each by name."""
     return [*catalog.node_types.values(), *catalog.edge_types.values()]
 
 

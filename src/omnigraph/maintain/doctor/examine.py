@@ -22,7 +22,7 @@ from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, ulid_time
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, kinds_of
 from omnigraph.maintain.cleanup.retention import cleanup_policy
 from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.doctor.report import (
@@ -42,7 +42,6 @@ from omnigraph.maintain.units import format_bytes, format_duration, plural
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.segments import index_facts
 from omnigraph.storage.tables.types import IndexSpec, TableRef
-from omnigraph.write.delta import kinds_of
 
 KEEP = 10
 """The cleanup whose effect is estimated keeps this many versions."""

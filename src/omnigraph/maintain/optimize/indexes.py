@@ -23,7 +23,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError, NotFound, OmniGraphError
 from omnigraph.lang.closest import closest
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, Property
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, Property, kinds_of
 from omnigraph.lang.types import Scalar
 from omnigraph.maintain.optimize.vector_indexes import (
     IndexChoice,
@@ -39,7 +39,7 @@ from omnigraph.storage.tables.segments import IndexFacts, index_facts, partition
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import Coverage, IndexKind, IndexSpec, StagedTable
-from omnigraph.write.delta import Kind, kinds_of
+from omnigraph.write.delta import Kind
 
 DAMAGED = "its files are damaged"
 UNFIT = "it cannot be built from the existing values"

@@ -22,7 +22,7 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, VersionMismatch
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, kinds_of
 from omnigraph.logs import logger
 from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes
 from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
@@ -33,7 +33,6 @@ from omnigraph.representation import brief
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.types import IndexKind
-from omnigraph.write.delta import kinds_of
 
 _LOG = logger(__name__)
 

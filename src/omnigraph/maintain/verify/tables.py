@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.catalog import EdgeType, kinds_of
 from omnigraph.maintain.running_writes import drifted_head
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
 from omnigraph.storage.tables.table import Table
-from omnigraph.write.delta import Kind, kinds_of
+from omnigraph.write.delta import Kind
 
 Job = Callable[[], None]
 
