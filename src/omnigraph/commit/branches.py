@@ -20,9 +20,9 @@ from omnigraph.commit.names import (
     BRANCHES_LEASE,
     SCHEMA_LOCK,
     branch_label,
-    branch_not_found,
     check_new_branch,
     claim_lease,
+    missing_branch,
     normal_branch,
     publish_lease,
     table_lease,
@@ -176,7 +176,7 @@ class Branches:
         with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease):
             branches = self._branches()
             if branch not in branches:
-                raise branch_not_found(branch)
+                raise missing_branch(branch)
             with store.leases.acquire(self._writers(branch), store.timeouts.lease):
                 newest = store.manifest(branch).current().head if head is not None else None
                 if newest is not None and newest.commit_id != head:

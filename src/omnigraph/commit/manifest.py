@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import pyarrow.compute as pc
 
-from omnigraph.commit.names import branch_label, branch_not_found
+from omnigraph.commit.names import branch_label, missing_branch
 from omnigraph.commit.rows import (
     COMPLETES,
     FORMAT_KEY,
@@ -284,7 +284,7 @@ class Manifest:
 
     def _missing(self) -> BranchNotFound | GraphNotFound:
         if self.branch is not None:
-            return branch_not_found(self.branch)
+            return missing_branch(self.branch)
         return GraphNotFound(
             f"there is no graph at '{self.datasets.root.uri}'",
             hint="create one with Graph.init; after an interrupted init, with force=True",
@@ -341,7 +341,7 @@ class Manifests:
     def of(self, branch: str | None) -> Manifest:
         if branch is not None and not is_branch(branch):
             # Never build a path from an invalid name.
-            raise branch_not_found(branch)
+            raise missing_branch(branch)
         with self._lock:
             manifest = self._cached.get(branch)
             if manifest is None:

@@ -41,7 +41,7 @@ def branch_label(branch: str | None) -> str:
     return branch or MAIN
 
 
-def branch_not_found(branch: str) -> BranchNotFound:
+def missing_branch(branch: str) -> BranchNotFound:
     return BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
 
 

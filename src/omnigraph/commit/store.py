@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 from omnigraph.commit.audit import AuditLog
 from omnigraph.commit.manifest import MANIFEST, Manifest, Manifests, branch_reference
-from omnigraph.commit.names import branch_label, branch_not_found, publish_lease
+from omnigraph.commit.names import branch_label, missing_branch, publish_lease
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema.files import SchemaFiles
 from omnigraph.commit.sidecar import SidecarStore
@@ -139,7 +139,7 @@ def detect_branch_deletion(store: GraphStore, *branches: str | None) -> Iterator
     except (StorageMissing, HistoryGone, CommitNotFound, Conflict) as error:
         for branch in branches:
             if branch is not None and store.objects.head(branch_reference(branch)) is None:
-                raise branch_not_found(branch) from error
+                raise missing_branch(branch) from error
         raise
 
 
