@@ -21,7 +21,6 @@ from omnigraph.storage.tables.types import CommittedTable
 FORMAT_VERSION = 4
 FORMAT_KEY = "omnigraph:internal_schema_version"
 MAIN = "main"
-_VERSION_DIGITS = 20
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """The key in a commit's metadata by which a repeated write is recognised."""
@@ -64,11 +63,12 @@ class Row(ABC):
     """One row of the manifest."""
 
     kind: ClassVar[str]
+    id_format: ClassVar[str]
 
     @property
-    @abstractmethod
     def object_id(self) -> str:
         """The key of the row."""
+        return self.id_format.format(self)
 
     @abstractmethod
     def columns(self) -> dict[str, Any]:
@@ -80,12 +80,9 @@ class TableRow(Row):
     """Registers a table and its location."""
 
     kind: ClassVar[str] = "table"
+    id_format: ClassVar[str] = "{0.table_key}"
     table_key: str
     location: str
-
-    @property
-    def object_id(self) -> str:
-        return self.table_key
 
     def columns(self) -> dict[str, Any]:
         return {"table_key": self.table_key, "location": self.location}
@@ -96,15 +93,12 @@ class VersionRow(Row):
     """A pin: the visible version of a table, in the copy of this branch."""
 
     kind: ClassVar[str] = "table_version"
+    id_format: ClassVar[str] = "{0.table_key}${0.version:020d}"
     table_key: str
     version: int
     branch: str | None
     row_count: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def object_id(self) -> str:
-        return f"{self.table_key}${self.version:0{_VERSION_DIGITS}d}"
 
     def columns(self) -> dict[str, Any]:
         return {
@@ -127,12 +121,9 @@ class TombstoneRow(Row):
     """Hides the versions of a table up to and including one."""
 
     kind: ClassVar[str] = "table_tombstone"
+    id_format: ClassVar[str] = "{0.table_key}$tombstone${0.version:020d}"
     table_key: str
     version: int
-
-    @property
-    def object_id(self) -> str:
-        return f"{self.table_key}$tombstone${self.version:0{_VERSION_DIGITS}d}"
 
     def columns(self) -> dict[str, Any]:
         return {"table_key": self.table_key, "table_version": self.version}
@@ -143,6 +134,7 @@ class CommitRow(Row):
     """One commit of the graph. ``extra`` holds keys that only we write."""
 
     kind: ClassVar[str] = "graph_commit"
+    id_format: ClassVar[str] = "{0.commit_id}"
     commit_id: str
     manifest_version: int
     branch: str | None
@@ -151,10 +143,6 @@ class CommitRow(Row):
     merged_parent: str | None = None
     actor: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def object_id(self) -> str:
-        return self.commit_id
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -200,14 +188,11 @@ class TagRow(Row):
     """A name for a commit. A kind of our own; a tag that was deleted names no commit."""
 
     kind: ClassVar[str] = "graph_tag"
+    id_format: ClassVar[str] = "graph_tag:{0.name}"
     name: str
     commit_id: str | None
     created_at: int
     actor: str | None = None
-
-    @property
-    def object_id(self) -> str:
-        return f"graph_tag:{self.name}"
 
     def columns(self) -> dict[str, Any]:
         created_at, actor = self.created_at, self.actor
@@ -223,14 +208,11 @@ class SchemaRow(Row):
     """
 
     kind: ClassVar[str] = "graph_schema"
+    id_format: ClassVar[str] = "graph_schema:{0.manifest_version:020d}"
     manifest_version: int
     schema_hash: str
     source: str
     identity: Mapping[str, Any]
-
-    @property
-    def object_id(self) -> str:
-        return f"graph_schema:{self.manifest_version:0{_VERSION_DIGITS}d}"
 
     def columns(self) -> dict[str, Any]:
         payload = {"hash": self.schema_hash, "source": self.source, "identity": self.identity}
@@ -252,7 +234,7 @@ class VoidRow(Row):
 
     @property
     def object_id(self) -> str:
-        return f"graph_void:{self.branch or MAIN}:{self.manifest_version:0{_VERSION_DIGITS}d}"
+        return f"graph_void:{self.branch or MAIN}:{self.manifest_version:020d}"
 
     def columns(self) -> dict[str, Any]:
         payload = {"created_at": self.created_at, "reason": self.reason}

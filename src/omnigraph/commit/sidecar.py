@@ -13,16 +13,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
 from omnigraph.storage.objects.paths import escaped, is_branch, is_location
@@ -35,7 +26,6 @@ SIDECAR_VERSION = 2
 FOLDER = "__recovery"
 _SUFFIX = ".json"
 _VERSION_LIMIT = 1 << 64
-_T = TypeVar("_T")
 
 BranchName = Annotated[str, (is_branch, "branch")]
 Location = Annotated[str, (is_location, "path")]
@@ -176,7 +166,8 @@ class Sidecar:
                     "the file is kept, and the graph can be opened read-only meanwhile",
                     details={"file": name, "found": version, "supported": SIDECAR_VERSION},
                 )
-            return _record(cls, "it", value)
+            sidecar: Sidecar = _record(cls, "it", value)
+            return sidecar
         except ValueError as error:
             raise _corrupt(name, str(error)) from None
 
@@ -264,14 +255,14 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _record(kind: type[_T], where: str, value: object) -> _T:
+def _record(kind: type[Any], where: str, value: object) -> Any:
     """The inverse of ``_content``; ``ValueError`` says which key is missing or wrong."""
     if not isinstance(value, dict):
         raise ValueError(f"{where} is not an object")
     hints = get_type_hints(kind, include_extras=True)
     content = {
         spec.name: _value(hints[spec.name], where, spec.name, value)
-        for spec in fields(kind)  # type: ignore[arg-type]
+        for spec in fields(kind)
         if spec.name in value or _is_required(spec)
     }
     return kind(**content)
