@@ -264,10 +264,4 @@ def test_the_surface_loads_names_from_where_the_type_checker_finds_them():
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("omnigraph.")
         for alias in node.names
     }
-    (table,) = (
-        node.value
-        for node in surface.nodes
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_NAMES"
-    )
-    named = ast.literal_eval(table)
-    assert {name: module for module, names in named.items() for name in names.split()} == typed
+    assert typed == omnigraph._MODULES

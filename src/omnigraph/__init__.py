@@ -113,202 +113,101 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "api.backup": "backup_points clone prune_backup restore",
-    "api.branches": "GraphBranches GraphTags",
-    "api.changes": "Baseline GraphChanges",
-    "api.embeddings": "GraphEmbeddings",
     "api.graph": "Graph",
-    "api.handle": "Engine Mode",
-    "api.maintenance": "GraphIndexes GraphMaintenance verify_graph",
-    "api.query": "Explanation",
+    "api.snapshot": "GraphSnapshot BlobInfo",
+    "api.branches": "GraphBranches GraphTags",
+    "api.changes": "GraphChanges Baseline",
     "api.schema": "GraphSchema",
-    "api.snapshot": "BlobInfo GraphSnapshot",
-    "commit.audit": "RecoveryKind TableOutcome",
-    "commit.history": "Commit Tag",
-    "commit.metadata": "LoadReceipt Receipt SchemaEvent TableCounts",
+    "api.embeddings": "GraphEmbeddings",
+    "api.maintenance": "GraphIndexes GraphMaintenance verify_graph",
+    "api.backup": "restore clone backup_points prune_backup",
+    "result.result": "Result",
+    "api.query": "Explanation",
+    "read.limits": "Cancel",
+    "progress": "Progress OnProgress",
+    "storage.tables.read_only": "ReadOnlyDataset",
+    "write.load.job": "LoadMode LoadData",
+    "write.append": "Rows",
+    "storage.durable": "Durability",
     "commit.recovery": "Recovered",
-    "embed": "EmbeddingConfig",
-    "embed.job.rate_limit": "RateLimit",
-    "embed.job.requests": "Batching Refusal",
-    "embed.job.run": "EmbeddingReport EmbeddingStatus",
-    "errors": (
-        "AlreadyExists Conflict InputError IntegrityError InternalError LanguageError NotFound "
-        "OmniGraphError OutcomePending PlanError PreconditionFailed QueryError SchemaError "
-        "StorageError VersionMismatch"
-    ),
-    "evolve.apply": "SchemaApplied",
-    "lang.diagnostics": "Diagnostic Phase Severity Source Span",
-    "lang.schema.ast": "Annotation Cardinality",
-    "lang.schema.catalog": "Catalog EdgeType Embed Interface NodeType Property",
-    "lang.schema.compile": "compile_schema",
+    "commit.history": "Commit Tag",
+    "merge.run": "MergeReport Resolve Outcome",
+    "merge.conflicts": "Conflicts RowConflict ConflictKind",
+    "merge.diff": "Diff Change",
+    "merge.feed": "ChangePage ChangeBlock",
+    "commit.metadata": "Receipt LoadReceipt TableCounts SchemaEvent",
+    "merge.blame": "Blame",
+    "lang.schema.catalog": "Catalog NodeType EdgeType Interface Property Embed",
     "lang.schema.migrate": "MigrationPlan",
-    "lang.schema.steps": "Step UnsupportedChange",
-    "lang.types": "PropType Scalar",
-    "maintain.backup.copy": "CopyReport",
+    "lang.schema.steps": "UnsupportedChange Step",
+    "evolve.apply": "SchemaApplied",
+    "write.validate.rules": "Violation",
+    "maintain.optimize.indexes": "IndexReport IndexState",
+    "maintain.optimize.run": "OptimizeReport TableStats",
+    "maintain.cleanup.report": "CleanupReport TableCleanup ManifestCleanup Reclaimed Skipped",
+    "maintain.optimize.plan": "MaintenancePolicy",
+    "maintain.doctor.report": "DoctorReport TableHealth ManifestHealth PendingWrite Holder "
+    "CleanupEstimate Advice",
+    "maintain.repair": "RepairReport TableRepair Action Drift",
+    "maintain.verify": "VerifyReport",
+    "maintain.verify.report": "VerifyProblem ProblemCode Weight",
     "maintain.backup.create": "BackupReport",
     "maintain.backup.index": "BackupPoint StoredFile",
     "maintain.backup.prune": "PruneReport",
-    "maintain.cleanup.report": "CleanupReport ManifestCleanup Reclaimed Skipped TableCleanup",
-    "maintain.doctor.report": (
-        "Advice CleanupEstimate DoctorReport Holder ManifestHealth PendingWrite TableHealth"
-    ),
-    "maintain.optimize.indexes": "IndexReport IndexState",
-    "maintain.optimize.plan": "MaintenancePolicy",
-    "maintain.optimize.run": "OptimizeReport TableStats",
-    "maintain.repair": "Action Drift RepairReport TableRepair",
-    "maintain.verify": "VerifyReport",
-    "maintain.verify.report": "ProblemCode VerifyProblem Weight",
-    "merge.blame": "Blame",
-    "merge.change_filter": "Operation",
-    "merge.conflicts": "ConflictKind Conflicts RowConflict",
-    "merge.diff": "Change Diff",
-    "merge.feed": "ChangeBlock ChangePage",
-    "merge.run": "MergeReport Outcome Resolve",
-    "plan": "Expect compile_query",
-    "plan.nodes": "MutationPlan ReadPlan",
-    "progress": "OnProgress Progress",
-    "read.limits": "Cancel",
-    "result.result": "Result",
-    "storage.durable": "Durability",
-    "storage.tables.read_only": "ReadOnlyDataset",
-    "storage.tables.types": "Coverage IndexKind",
-    "write.append": "Rows",
-    "write.load.job": "LoadData LoadMode",
-    "write.validate.violations": "Violation",
-}
-"""The names of the public surface, by their modules."""
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = [
-    "__version__",
-    "Graph",
-    "GraphSnapshot",
-    "GraphBranches",
-    "GraphTags",
-    "GraphChanges",
-    "GraphSchema",
-    "GraphIndexes",
-    "GraphEmbeddings",
-    "GraphMaintenance",
-    "restore",
-    "clone",
-    "backup_points",
-    "prune_backup",
-    "verify_graph",
-    "Result",
-    "Explanation",
-    "Cancel",
-    "Progress",
-    "OnProgress",
-    "BlobInfo",
-    "ReadOnlyDataset",
-    "Receipt",
-    "LoadReceipt",
-    "LoadMode",
-    "LoadData",
-    "Rows",
-    "TableCounts",
-    "Durability",
-    "Engine",
-    "Mode",
-    "Recovered",
-    "RecoveryKind",
-    "TableOutcome",
-    "Commit",
-    "Tag",
-    "MergeReport",
-    "Outcome",
-    "Conflicts",
-    "RowConflict",
-    "ConflictKind",
-    "Resolve",
-    "Diff",
-    "Change",
-    "Operation",
-    "ChangePage",
-    "ChangeBlock",
-    "SchemaEvent",
-    "Baseline",
-    "Blame",
-    "Catalog",
-    "NodeType",
-    "EdgeType",
-    "Interface",
-    "Property",
-    "Annotation",
-    "Embed",
-    "PropType",
-    "Scalar",
-    "Cardinality",
-    "MigrationPlan",
-    "Step",
-    "UnsupportedChange",
-    "SchemaApplied",
-    "Violation",
-    "IndexReport",
-    "IndexState",
-    "IndexKind",
-    "Coverage",
-    "OptimizeReport",
-    "TableStats",
-    "CleanupReport",
-    "TableCleanup",
-    "ManifestCleanup",
-    "Reclaimed",
-    "Skipped",
-    "MaintenancePolicy",
-    "DoctorReport",
-    "TableHealth",
-    "ManifestHealth",
-    "PendingWrite",
-    "Holder",
-    "CleanupEstimate",
-    "Advice",
-    "RepairReport",
-    "TableRepair",
-    "Action",
-    "Drift",
-    "VerifyReport",
-    "VerifyProblem",
-    "ProblemCode",
-    "Weight",
-    "BackupReport",
-    "BackupPoint",
-    "StoredFile",
-    "PruneReport",
-    "CopyReport",
-    "EmbeddingConfig",
-    "EmbeddingReport",
-    "Refusal",
-    "EmbeddingStatus",
-    "RateLimit",
-    "Batching",
-    "compile_schema",
-    "compile_query",
-    "Expect",
-    "ReadPlan",
-    "MutationPlan",
-    "Source",
-    "Span",
-    "Severity",
-    "Phase",
-    "Diagnostic",
-    "OmniGraphError",
-    "LanguageError",
-    "SchemaError",
-    "QueryError",
-    "PlanError",
-    "InputError",
-    "IntegrityError",
-    "NotFound",
-    "AlreadyExists",
-    "Conflict",
-    "VersionMismatch",
-    "PreconditionFailed",
-    "OutcomePending",
-    "StorageError",
+    "maintain.backup.copy": "CopyReport",
+    "embed": "EmbeddingConfig",
+    "embed.job.run": "EmbeddingReport EmbeddingStatus",
+    "embed.job.requests": "Refusal Batching",
+    "embed.job.rate_limit": "RateLimit",
+    "lang.schema.compile": "compile_schema",
+    "plan": "compile_query Expect",
+    "plan.nodes": "ReadPlan MutationPlan",
+    "lang.diagnostics": "Source Span Severity Diagnostic Phase",
+    "errors": "OmniGraphError LanguageError SchemaError QueryError PlanError "
+    "InputError IntegrityError NotFound AlreadyExists Conflict "
+    "VersionMismatch PreconditionFailed OutcomePending StorageError "
     "InternalError",
-]
+    "api.handle": "Engine Mode",
+    "commit.audit": "RecoveryKind TableOutcome",
+    "merge.change_filter": "Operation",
+    "lang.types": "PropType Scalar",
+    "lang.schema.ast": "Cardinality Annotation",
+    "storage.tables.types": "IndexKind Coverage",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+"""The module of each name of the public surface."""
+
+__all__ = ["__version__", "Graph", "GraphSnapshot", "GraphBranches", "GraphTags", "GraphChanges"]
+__all__ += ["GraphSchema", "GraphIndexes", "GraphEmbeddings", "GraphMaintenance"]
+__all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
+__all__ += ["Result", "Explanation", "Cancel", "Progress", "OnProgress", "BlobInfo"]
+__all__ += ["ReadOnlyDataset"]
+__all__ += ["Receipt", "LoadReceipt", "LoadMode", "LoadData", "Rows", "TableCounts", "Durability"]
+__all__ += ["Engine", "Mode"]
+__all__ += ["Recovered", "RecoveryKind", "TableOutcome", "Commit", "Tag"]
+__all__ += ["MergeReport", "Outcome", "Conflicts", "RowConflict", "ConflictKind", "Resolve"]
+__all__ += ["Diff", "Change", "Operation"]
+__all__ += ["ChangePage", "ChangeBlock", "SchemaEvent", "Baseline", "Blame"]
+__all__ += ["Catalog", "NodeType", "EdgeType", "Interface", "Property", "Annotation", "Embed"]
+__all__ += ["PropType", "Scalar", "Cardinality", "MigrationPlan", "Step", "UnsupportedChange"]
+__all__ += ["SchemaApplied", "Violation"]
+__all__ += ["IndexReport", "IndexState", "IndexKind", "Coverage", "OptimizeReport", "TableStats"]
+__all__ += ["CleanupReport"]
+__all__ += ["TableCleanup", "ManifestCleanup", "Reclaimed", "Skipped", "MaintenancePolicy"]
+__all__ += ["DoctorReport", "TableHealth", "ManifestHealth", "PendingWrite", "Holder"]
+__all__ += ["CleanupEstimate", "Advice", "RepairReport"]
+__all__ += ["TableRepair", "Action", "Drift", "VerifyReport", "VerifyProblem", "ProblemCode"]
+__all__ += ["Weight"]
+__all__ += ["BackupReport", "BackupPoint", "StoredFile", "PruneReport", "CopyReport"]
+__all__ += ["EmbeddingConfig", "EmbeddingReport", "Refusal", "EmbeddingStatus", "RateLimit"]
+__all__ += ["Batching"]
+__all__ += ["compile_schema", "compile_query", "Expect", "ReadPlan", "MutationPlan", "Source"]
+__all__ += ["Span"]
+__all__ += ["Severity", "Phase", "Diagnostic"]
+__all__ += ["OmniGraphError", "LanguageError", "SchemaError", "QueryError", "PlanError"]
+__all__ += ["InputError", "IntegrityError", "NotFound", "AlreadyExists", "Conflict"]
+__all__ += ["VersionMismatch", "PreconditionFailed", "OutcomePending", "StorageError"]
+__all__ += ["InternalError"]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,9 +26,8 @@ from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.plan.prepared import CompiledQueries
-from omnigraph.read.context import QueryContext
-from omnigraph.read.gate import GATE
-from omnigraph.read.strategy import TraversalMode, TraversalSettings
+from omnigraph.read.context import QueryContext, TraversalMode, TraversalSettings
+from omnigraph.read.limits import GATE
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.storage.objects.paths import Root, parse_root
@@ -38,7 +37,7 @@ from omnigraph.write.reentrancy import reject_reentrant_write
 
 if TYPE_CHECKING:
     from omnigraph.spark.session.engine import SparkEngine
-    from omnigraph.spark.session.resolve import SparkLike as SparkLike
+    from omnigraph.spark.session.engine import SparkLike as SparkLike
 else:
     # PySpark is an extra: annotations resolve without it.
     SparkLike = Any
@@ -201,7 +200,7 @@ def runs_on_spark(
     if size is None or size < threshold:
         return False
     from omnigraph.maintain.units import format_bytes
-    from omnigraph.spark.session.resolve import is_installed
+    from omnigraph.spark.session.engine import is_installed
 
     if not is_installed():
         _LOG.warning(
@@ -236,7 +235,7 @@ class WarmSpark:
 
     def start(self, spark: SparkLike) -> SparkEngine:
         """An engine for one call, to be closed by the caller; nothing stays behind."""
-        from omnigraph.spark.session.resolve import resolve_spark
+        from omnigraph.spark.session.engine import resolve_spark
 
         return resolve_spark(spark, self._options)
 

@@ -11,9 +11,9 @@ from omnigraph.api.handle import LOAD_BYTES, Engine, Handle, SparkLike, runs_on_
 from omnigraph.commit.metadata import LoadReceipt
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.write.load.commit import load_into
-from omnigraph.write.load.files import Sources
 from omnigraph.write.load.job import LoadDestination, LoadJob
+from omnigraph.write.load.run import load_into
+from omnigraph.write.load.sources import Sources
 from omnigraph.write.reentrancy import guard_callback
 
 

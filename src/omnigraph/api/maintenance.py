@@ -90,7 +90,7 @@ class GraphMaintenance(Namespace):
             if not surveys or not runs_on_spark(engine, spark, size, OPTIMIZE_BYTES, "tables"):
                 threads = handle.settings.maintenance_concurrency
                 return job.run(surveys, ThreadExecutor(threads, report))
-            from omnigraph.spark.session.executor import SEGMENT_ROWS, SparkExecutor
+            from omnigraph.spark.session.tasks import SEGMENT_ROWS, SparkExecutor
 
             with handle.spark.start(spark) as running:
                 return job.run(surveys, SparkExecutor(running, report), SEGMENT_ROWS)

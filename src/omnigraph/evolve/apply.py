@@ -33,7 +33,7 @@ from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
 from omnigraph.representation import brief
-from omnigraph.write.validate.violations import Violation
+from omnigraph.write.validate.rules import Violation
 
 _LOG = logger(__name__)
 

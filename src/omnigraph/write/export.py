@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 
 from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore, detect_removal
-from omnigraph.errors import InputError
-from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, kinds_of
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import exported_values
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind, kinds_of
+from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder, replaced_file
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

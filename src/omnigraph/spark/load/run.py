@@ -21,7 +21,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.schema.catalog import Catalog, text_of
+from omnigraph.lang.schema.catalog import Catalog, kinds_of, text_of
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
     SPLIT_BYTES,
@@ -39,7 +39,6 @@ from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget, StagedFragment, fragment_target
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import kinds_of
 from omnigraph.write.fragments import FragmentLedger, FragmentRows
 from omnigraph.write.load.digest import FilesDigest
 from omnigraph.write.load.intake import count_ignored

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from omnigraph.commit.metadata import BESIDE_DATA
+from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Kind
