@@ -125,8 +125,8 @@ TERMINAL = {"terminal_only_in_cli"}
         ("omnigraph.storage.tables.store", "self._datasets.shared(ref, 1).delete('x')", INLINE),
         ("omnigraph.commit.branches", "store.datasets.open(ref).create_branch('b')", INLINE),
         ("omnigraph.commit.branches", "store.datasets.open(ref).branches.delete('b')", INLINE),
-        ("omnigraph.storage.tables.blobs", "table.dataset.tags.create('t', 1)", INLINE),
-        ("omnigraph.storage.tables.blobs", "table.dataset.tags.delete('t')", INLINE),
+        ("omnigraph.storage.tables.columns", "table.dataset.tags.create('t', 1)", INLINE),
+        ("omnigraph.storage.tables.columns", "table.dataset.tags.delete('t')", INLINE),
         (
             "omnigraph.storage.tables.columns",
             "d = t.dataset.checkout_version(3)\nd.delete('x')",

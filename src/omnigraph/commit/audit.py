@@ -67,12 +67,12 @@ class AuditRow:
 class AuditLog:
     """The recoveries of one graph. Who writes holds the leases of the sidecar it records."""
 
-    def __init__(self, inline: InlineTables) -> None:
-        self._inline = inline
+    def __init__(self, tables: InlineTables) -> None:
+        self._tables = tables
 
     def rows(self) -> list[AuditRow]:
         """Every recovery, oldest first."""
-        table = self._inline.read_log(AUDIT_TABLE)
+        table = self._tables.read_log(AUDIT_TABLE)
         rows = [] if table is None else from_arrow(table)
         return sorted(rows, key=lambda row: row.created_at)
 
@@ -84,7 +84,7 @@ class AuditLog:
         same = (row.operation_id, row.recovery_kind)
         if any((earlier.operation_id, earlier.recovery_kind) == same for earlier in self.rows()):
             return False
-        self._inline.append_log(AUDIT_TABLE, to_arrow([row]))
+        self._tables.append_log(AUDIT_TABLE, to_arrow([row]))
         return True
 
 

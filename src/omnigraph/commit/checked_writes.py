@@ -26,7 +26,7 @@ from omnigraph.errors import (
 )
 from omnigraph.logs import logger
 from omnigraph.storage.checksums import read_records
-from omnigraph.storage.lance_format.files import Damage, Damaged
+from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.ledger import Ledger
@@ -90,12 +90,12 @@ def _check(manifest: Manifest, writer: Ledger, read_back: Callable[[], None]) ->
         read_back()
     except (Damaged, StorageError) as error:
         unreadable = _unreadable(manifest, manifest.ref.path)
-        damage = error.damage if isinstance(error, Damaged) else unreadable
+        damage = error if isinstance(error, Damaged) else unreadable
         _withdraw(manifest, writer, damage)
         raise damage.error() from error
 
 
-def _withdraw(manifest: Manifest, writer: Ledger, damage: Damage) -> None:
+def _withdraw(manifest: Manifest, writer: Ledger, damage: Damaged) -> None:
     """Take a damaged version back, under the publish lease; raises when that cannot be done."""
     version = writer.version
     if manifest.datasets.newest(manifest.ref, version) != version:
@@ -114,7 +114,7 @@ def _withdraw(manifest: Manifest, writer: Ledger, damage: Damage) -> None:
         ) from error
 
 
-def _mark_void(manifest: Manifest, writer: Ledger, version: int, damage: Damage) -> None:
+def _mark_void(manifest: Manifest, writer: Ledger, version: int, damage: Damaged) -> None:
     """Record that a version was never acknowledged."""
     row = VoidRow(manifest.branch, version, now_micros(), damage.reason)
     table, fragments = to_arrow([row]), writer.fragments
@@ -151,7 +151,7 @@ def _take_back_newest(manifest: Manifest) -> bool:
     if not datasets.root.is_local or len(versions) < 2:
         return False
     base, head = versions[-2:]
-    if datasets.version_path(ref, head) in read_records(datasets.objects).sums:
+    if ref.version_path(head) in read_records(datasets.objects).sums:
         return False
     if set_aside_unreadable(datasets, ref, head, base) < head:
         return True
@@ -161,12 +161,12 @@ def _take_back_newest(manifest: Manifest) -> bool:
     if not _is_whole(manifest, base):
         return False
     writer = Ledger.open(datasets, ref, head)
-    _withdraw(manifest, writer, _unreadable(manifest, datasets.version_path(ref, head)))
+    _withdraw(manifest, writer, _unreadable(manifest, ref.version_path(head)))
     return True
 
 
-def _unreadable(manifest: Manifest, path: str) -> Damage:
-    return Damage(manifest.datasets.root.path(path), "it cannot be read")
+def _unreadable(manifest: Manifest, path: str) -> Damaged:
+    return Damaged(manifest.datasets.root.path(path), "it cannot be read")
 
 
 def _is_whole(manifest: Manifest, version: int) -> bool:

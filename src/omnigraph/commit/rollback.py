@@ -102,7 +102,7 @@ def restore_tables(
                 store.tables.transaction_id(ref, version) in entry.transactions
                 for version in range(pin.version + 1, head + 1)
             )
-        if not (moved or unmoved_too) or store.tables.info(ref, pin.version) is None:
+        if not (moved or unmoved_too) or store.datasets.info(ref, pin.version) is None:
             continue
         before_restore()
         table = store.inline.restore(ref, head, pin.version)

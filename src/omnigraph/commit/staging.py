@@ -25,7 +25,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
-from omnigraph.storage.objects.graph_paths import is_branch
+from omnigraph.storage.objects.paths import is_branch
 from omnigraph.storage.tables.inline import BranchInfo
 
 ENDING = ".staging"

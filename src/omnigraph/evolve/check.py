@@ -153,9 +153,7 @@ def _rules(change: TypeChange) -> _Rules:
     key = next((rule.columns for rule in rules if isinstance(rule, KeyConstraint)), ())
     properties = {name: p for name, p in change.new.properties.items() if name in enums}
     unique = tuple(rule.columns for rule in rules if isinstance(rule, UniqueConstraint))
-    kind: Kind = replace(
-        change.new, properties=MappingProxyType(properties), unique=unique, _arrow=[]
-    )
+    kind: Kind = replace(change.new, properties=MappingProxyType(properties), unique=unique)
     if isinstance(kind, NodeType):
         kind = replace(
             kind,

@@ -65,7 +65,11 @@ class MergePlan:
 def changed_tables(
     catalog: Catalog, base: MergeState, source: Snapshot, gap: AncestryGap | None
 ) -> dict[str, Kind]:
-    """The types whose tables a merge may write: any, if the base is incomplete."""
+    """The types whose tables a merge may write.
+
+    The source has another version of them than the base. Where the base is incomplete, it may be
+    any.
+    """
     types = {kind.table_key: kind for kind in kinds_of(catalog)}
     return {
         key: types[key]
