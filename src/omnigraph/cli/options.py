@@ -51,11 +51,8 @@ def add_branch(parser: argparse.ArgumentParser, text: str = "branch to read") ->
 
 
 def add_local_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow-local-files",
-        action="store_true",
-        help="store the content of local files that Blob values reference (file:///...)",
-    )
+    text = "store the content of local files that Blob values reference (file:///...)"
+    add_switch(parser, "--allow-local-files", text)
 
 
 def add_write_conditions(parser: argparse.ArgumentParser) -> None:
@@ -78,14 +75,9 @@ def add_retention(parser: argparse.ArgumentParser, what: str) -> None:
         help="delete only what is older than this: 30m, 12h, 7d, 4w; "
         "combined with --keep, both limits must be exceeded",
     )
-    parser.add_argument(
-        "--confirm", action="store_true", help="delete; without this, only print a notice"
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="delete nothing; report what would be deleted and how many bytes",
-    )
+    add_switch(parser, "--confirm", "delete; without this, only print a notice")
+    text = "delete nothing; report what would be deleted and how many bytes"
+    add_switch(parser, "--dry-run", text)
 
 
 def add_snapshot(parser: argparse.ArgumentParser, *more: str) -> None:

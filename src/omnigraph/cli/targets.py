@@ -70,8 +70,14 @@ def open_graph(
     """Open the addressed graph for the duration of a command."""
     target = target or resolve_target(arguments)
     uri = target.storage(arguments.label)
-    with _gc_paused():
+    # The import creates many long-lived objects; collecting among them only costs time.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
         from omnigraph.api.graph import Graph
+    finally:
+        if was_on:
+            gc.enable()
     with Graph.open(uri, mode, actor=target.actor) as graph:
         for recovery in graph.recovered:
             terminal.note(f"note: an interrupted write was recovered first ({recovery.kind})")
@@ -99,18 +105,6 @@ def find_snapshot(graph: Graph, name: str) -> GraphSnapshot:
     except NotFound:
         message = f"there is no branch, tag or commit '{name}'"
         raise NotFound(message, details={"ref": name}) from None
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Imports create many long-lived objects; collecting among them only costs time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def echo(arguments: argparse.Namespace, target: GraphTarget) -> None:

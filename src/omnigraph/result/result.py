@@ -93,7 +93,8 @@ class Result:
         """The rows as dicts, batch after batch."""
         names = self._keys()
         for batch in self._stream:
-            yield from _rows(names, self._values(batch))
+            for row in zip(*self._values(batch), strict=True):
+                yield dict(zip(names, row, strict=True))
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows as dicts of Python values: exact integers, dates, date-times in UTC.
@@ -105,7 +106,11 @@ class Result:
         [{'p.name': 'Ada', 'p.age': 36}, {'p.name': 'Grace', 'p.age': 37}]
         """
         names = self._keys()
-        return [row for batch in self._stream for row in _rows(names, self._values(batch))]
+        return [
+            dict(zip(names, row, strict=True))
+            for batch in self._stream
+            for row in zip(*self._values(batch), strict=True)
+        ]
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The same as ``rows``, under Arrow's name.
@@ -235,17 +240,14 @@ class Result:
         if form not in ("native", "sdk"):
             raise InputError(f"invalid form of JSON '{form}'; expected native or sdk")
         names = self._keys()
-        return [
-            row
-            for batch in self._stream
-            for row in _rows(
-                names,
-                [
-                    json_values(array, column.type, column.name, form)
-                    for array, column in zip(batch.columns, self._columns, strict=True)
-                ],
+        rows: list[dict[str, Any]] = []
+        for batch in self._stream:
+            columns = (
+                json_values(array, column.type, column.name, form)
+                for array, column in zip(batch.columns, self._columns, strict=True)
             )
-        ]
+            rows += (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        return rows
 
     def to_json(self, form: JsonForm = "native") -> str:
         """The rows as the text of a JSON array.
@@ -445,8 +447,3 @@ class _Sink(io.RawIOBase):
     def write(self, data: Any) -> int:
         self._write(bytes(data))
         return len(data)
-
-
-def _rows(names: list[str], columns: list[list[Any]]) -> Iterator[dict[str, Any]]:
-    for row in zip(*columns, strict=True):
-        yield dict(zip(names, row, strict=True))

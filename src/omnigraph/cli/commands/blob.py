@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,10 @@ def run_blob_get(arguments: argparse.Namespace) -> int:
         snapshot = graph.snapshot(**snapshot_arguments(arguments))
         size = _info(snapshot, arguments).size
         end = size if arguments.length is None else min(size, arguments.offset + arguments.length)
-        chunks = _chunks(snapshot, arguments, end)
+        chunks = (
+            snapshot.read_blob(*_cell(arguments), start, min(CHUNK_BYTES, end - start)) or b""
+            for start in range(arguments.offset, end, CHUNK_BYTES)
+        )
         if arguments.out is None:
             for chunk in chunks:
                 terminal.show_bytes(chunk)
@@ -93,9 +95,3 @@ def _info(snapshot: GraphSnapshot, arguments: argparse.Namespace) -> BlobInfo:
     if info is None:
         raise NotFound(f"{arguments.type}.{arguments.property} of '{arguments.id}' is null")
     return info
-
-
-def _chunks(snapshot: GraphSnapshot, arguments: argparse.Namespace, end: int) -> Iterator[bytes]:
-    for start in range(arguments.offset, end, CHUNK_BYTES):
-        chunk = snapshot.read_blob(*_cell(arguments), start, min(CHUNK_BYTES, end - start))
-        yield chunk or b""

@@ -13,7 +13,7 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import show_report
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError, LanguageError
-from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, render_all
+from omnigraph.lang.diagnostics import Diagnostic, Severity, render_all
 
 if TYPE_CHECKING:
     from omnigraph.lang.query.lint import LintReport
@@ -146,22 +146,14 @@ def run_fmt(arguments: argparse.Namespace) -> int:
     return exit_code
 
 
-def format_text(source: Source, kind: str) -> str:
-    """The canonical layout of a schema or query text."""
-    if kind == "pg":
-        from omnigraph.lang.schema.format import format_schema
-
-        return format_schema(source)
-    from omnigraph.lang.query.format import format_queries
-
-    return format_queries(source)
-
-
 def _format_one(path: str, arguments: argparse.Namespace) -> bool:
     """Format one file; returns whether its text changes."""
     source = files.read_text(path)
-    kind = arguments.kind or _kind_of(path)
-    formatted = format_text(source, kind)
+    if (arguments.kind or _kind_of(path)) == "pg":
+        from omnigraph.lang.schema.format import format_schema as format_text
+    else:
+        from omnigraph.lang.query.format import format_queries as format_text
+    formatted = format_text(source)
     changed = formatted != source.text
     if arguments.stdout or (path == files.STDIN and not arguments.check):
         terminal.show_source(formatted)

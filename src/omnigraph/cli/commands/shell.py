@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omnigraph.cli.about import PROGRAM
 from omnigraph.cli.operator_config import TEXT_FORMATS
 from omnigraph.cli.options import add_branch, add_repeatable, add_switch
 from omnigraph.cli.output import terminal
@@ -53,19 +54,14 @@ def run_shell(arguments: argparse.Namespace) -> int:
         if not is_live:
             return _run_script(session, StatementReader(PipedLines()), arguments.keep_going)
         history = _history(arguments)
-        _print_banner(arguments, target.uri)
+        if not arguments.quiet:
+            about = ".help lists the commands, .quit exits"
+            terminal.note(f"{PROGRAM} on {target.uri}; {about}")
         try:
             return _run_interactive(session, history)
         finally:
             if history is not None:
                 history.trim()
-
-
-def _print_banner(arguments: argparse.Namespace, uri: str) -> None:
-    from omnigraph import __version__
-
-    if not arguments.quiet:
-        terminal.note(f"omnigraph {__version__} on {uri}; .help lists the commands, .quit exits")
 
 
 def _run_interactive(session: Session, history: ShellHistory | None) -> int:

@@ -93,7 +93,7 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
         head = {key: envelope[key] for key in ("query_name", "target", "row_count")}
         lines = [{"kind": "metadata", **head}, *rows]
         return "".join(f"{_compact(line)}\n" for line in lines)
-    cells = [[cell_text(row.get(name)) for name in columns] for row in rows]
+    cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     if format == "csv":
         return "".join(f"{','.join(map(_csv, line))}\n" for line in [columns, *cells])
     lines_of = _kv if format == "kv" else _table
@@ -102,7 +102,7 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
     return "".join(f"{text}\n" for text in texts)
 
 
-def cell_text(value: Any) -> str:
+def _cell(value: Any) -> str:
     """A value as text: strings verbatim, everything else as JSON."""
     return value if isinstance(value, str) else _compact(value)
 

@@ -44,15 +44,13 @@ class Completion:
                 names: Iterable[str] = self._command(before, word)
             else:
                 text = "\n".join((*pending, before))
-                names = candidates(self._session.catalog, text, word, self._session_names())
+                known = SessionNames(tuple(self._session.queries), tuple(self._session.params))
+                names = candidates(self._session.catalog, text, word, known)
         except OmniGraphError:
             # The next statement will report why the graph cannot be read.
             return []
         # A name with control characters cannot be typed, and readline would print them.
         return sorted({name for name in names if name.startswith(word) and not has_controls(name)})
-
-    def _session_names(self) -> SessionNames:
-        return SessionNames(tuple(self._session.queries), tuple(self._session.params))
 
     def _command(self, before: str, word: str) -> Iterable[str]:
         if not before:
