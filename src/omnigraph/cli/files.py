@@ -30,12 +30,9 @@ def read_source(path: str) -> Source:
 
 def read_text(path: str) -> Source:
     """Read a file, or stdin for ``-``."""
-    return read_stdin() if path == STDIN else read_source(path)
-
-
-def read_stdin() -> Source:
-    """Read all of stdin."""
-    return Source(STDIN_NAME, _decode(STDIN_NAME, stdin_stream().read()))
+    if path == STDIN:
+        return Source(STDIN_NAME, _decode(STDIN_NAME, stdin_stream().read()))
+    return read_source(path)
 
 
 def text_or_path(path: str) -> str | Path:
