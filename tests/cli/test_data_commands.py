@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -307,6 +309,18 @@ def test_a_mutation_says_what_it_changed(place):
     assert_fails(place.run("mutate", "-e", ADD, "--store", "g.omni", "--quiet"), "name")
     assert_fails(place.run("mutate", "add", "--store", "g.omni"), "by-name invocation")
     assert_fails(place.run("mutate", "-e", ADD, "--store", "no.omni", "--quiet"), "no graph at")
+
+
+def test_a_mutation_from_a_pipe_is_read_once(place):
+    """A shell passes ``<(...)`` as a pipe; without NAME the text is needed twice."""
+    pipe = place.directory / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(ADD,), daemon=True)
+    writer.start()
+    params = ("--params", '{"name": "Piped"}')
+    done = place.run("mutate", "--query", "pipe", "--store", "g.omni", "--quiet", *params, "--json")
+    writer.join(60)
+    assert json.loads(done.stdout)["query_name"] == "add"
 
 
 # -- 6.2, 6.3: load and ingest --------------------------------------------------------------------
