@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.desk import Desk
 from tests.cli.place import Place, assert_fails
-from tests.embed.server import openai, provider
+from tests.embed.server import gemini_batch, openai, provider
 
 SPEC = {
     "dimension": 4,
@@ -333,6 +333,20 @@ def test_a_provider_over_http_gets_the_texts_as_documents(desk):
         assert told["model"] == "text-embedding-3-large"
         assert asked.texts[2] == "type: Tag\nname: x"
         assert result(desk)[0]["data"]["vector"] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_no_request_has_more_texts_than_the_provider_allows(desk):
+    seed(desk, *({"type": "Tag", "data": {"name": f"t{n}"}} for n in range(300)))
+    with provider(gemini_batch(lambda text, size: [float(len(text))] * size)) as asked:
+        desk.environ(
+            OMNIGRAPH_EMBEDDINGS_MOCK="",
+            OMNIGRAPH_EMBED_PROVIDER="gemini",
+            OMNIGRAPH_EMBED_BASE_URL=asked.url,
+            GEMINI_API_KEY="key-1",
+        )
+        desk.run("embed", *FILES).works()
+    sizes = [len(body["requests"]) for _, _, body in asked.requests]
+    assert (sum(sizes), max(sizes) <= 100) == (300, True)
 
 
 def test_a_refusal_of_the_provider_names_the_lines(desk):
