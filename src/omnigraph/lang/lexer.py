@@ -86,6 +86,16 @@ _ONE_LINE_STRINGS = re.compile(
 _KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
 # Strings as other languages write them, on one line: an opening quote and what closes it.
 _FOREIGN_QUOTES = {"'": "'", "`": "`", "‘": "’", "’": "’", "“": "”", "”": "”"}
+_QUOTE_HINT = 'strings are written in double quotes: "text"'
+_STRAY_HINTS = {
+    **dict.fromkeys(_FOREIGN_QUOTES, _QUOTE_HINT),
+    "\ufeff": "save the file as UTF-8 without a byte order mark",
+    ";": "statements and properties need no separator",
+    "!": "write `!=` for unequal and `not (…)` for negation",
+    **dict.fromkeys("&|", "write `and` and `or`"),
+    "*": "`count($v)` counts rows; there is no arithmetic yet",
+    **dict.fromkeys("+/%", "there is no arithmetic yet"),
+}
 
 
 def lex(source: Source) -> Lexed:
@@ -116,22 +126,16 @@ def lex(source: Source) -> Lexed:
         elif group == "COMMENT":
             comments.append(Comment(match.group(), position, after))
         elif group == "FOREIGN":
-            _foreign_comment(source, position, diagnostics)
+            mark = "#" if text[position] == "#" else "--"
+            span, hint = Span(position, position + len(mark)), "comments start with `//`"
+            message = f"unexpected `{mark}`"
+            diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, hint))
         else:
             assert group is not None
             tokens.append(make(Token, (kinds[group], match.group(), position, after)))
         position = after
     tokens.append(Token(Kind.EOF, "", end, end))
     return Lexed(source, tokens, comments, diagnostics)
-
-
-def _foreign_comment(source: Source, position: int, diagnostics: list[Diagnostic]) -> None:
-    length = 1 if source.text[position] == "#" else 2
-    mark = source.text[position : position + length]
-    message = f"unexpected `{mark}`"
-    span = Span(position, position + length)
-    hint = "comments start with `//`"
-    diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, hint))
 
 
 def _unreadable(
@@ -144,10 +148,8 @@ def _unreadable(
     closing = _closing_quote(text, position)
     if closing is not None:
         # Taken for the string it was meant to be, so that nothing after it is reported.
-        span = Span(position, closing)
-        message = f"unexpected character `{char}`"
-        hint = 'strings are written in double quotes: "text"'
-        diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, hint))
+        span, message = Span(position, closing), f"unexpected character `{char}`"
+        diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, _QUOTE_HINT))
         tokens.append(Token(Kind.STRING, text[position:closing], position, closing))
         return closing
     if char == '"':
@@ -161,7 +163,7 @@ def _unreadable(
         hint = "close it with `*/`; block comments do not nest"
     else:
         after = position + 1
-        code, message, hint = _stray(char)
+        code, (message, hint) = "P001", _stray(char)
         while after < len(text) and text[after] == char:
             after += 1
     span = Span(position, min(after, position + 1) if code == "P003" else after)
@@ -179,35 +181,22 @@ def _closing_quote(text: str, position: int) -> int | None:
     return None if end < 0 else end + 1
 
 
-def _stray(char: str) -> tuple[str, str, str | None]:
-    name = f"`{char}`" if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
-    message = f"unexpected character {name}"
-    hint: str | None = None
+def _stray(char: str) -> tuple[str, str | None]:
+    """The message and the hint for a character that belongs to no token."""
     if char == "$":
-        message = "`$` must be followed by a variable name"
         hint = "variable names start with a lower-case letter or `_`, as in `$person`"
-    elif char in _FOREIGN_QUOTES:
-        hint = 'strings are written in double quotes: "text"'
-    elif char == "\ufeff":
-        hint = "save the file as UTF-8 without a byte order mark"
-    elif char == ";":
-        hint = "statements and properties need no separator"
-    elif char == "!":
-        hint = "write `!=` for unequal and `not (…)` for negation"
-    elif char in "&|":
-        hint = "write `and` and `or`"
-    elif char == "*":
-        hint = "`count($v)` counts rows; there is no arithmetic yet"
-    elif char in "+/%":
-        hint = "there is no arithmetic yet"
-    elif char.isspace():
-        hint = "only spaces, tabs and line ends are allowed between words"
-    elif char.isalpha():
-        hint = "names are made of the letters a-z and A-Z, digits and `_`"
-    return "P001", message, hint
+        return "`$` must be followed by a variable name", hint
+    name = f"`{char}`" if char.isprintable() and not char.isspace() else f"U+{ord(char):04X}"
+    stray = _STRAY_HINTS.get(char)
+    if stray is None and char.isspace():
+        stray = "only spaces, tabs and line ends are allowed between words"
+    elif stray is None and char.isalpha():
+        stray = "names are made of the letters a-z and A-Z, digits and `_`"
+    return f"unexpected character {name}", stray
 
 
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPES_HINT = 'the escapes are \\" \\\\ \\n \\r \\t'
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -223,16 +212,9 @@ def decode_string(source: Source, token: Token, diagnostics: list[Diagnostic]) -
         if value is None:
             at = token.start + 1 + match.start()
             shown = escaped if escaped.isprintable() else f"U+{ord(escaped):04X}"
-            diagnostics.append(
-                Diagnostic(
-                    Phase.PARSE,
-                    "P004",
-                    f"unsupported escape sequence: \\{shown}",
-                    source,
-                    Span(at, at + 2),
-                    'the escapes are \\" \\\\ \\n \\r \\t',
-                )
-            )
+            message, hint = f"unsupported escape sequence: \\{shown}", _ESCAPES_HINT
+            span = Span(at, at + 2)
+            diagnostics.append(Diagnostic(Phase.PARSE, "P004", message, source, span, hint))
             return match.group()
         return value
 

@@ -85,10 +85,12 @@ class Parser:
         """
         token = self.token
         rest = token.text[len(word) :]
-        if token.kind is Kind.IDENT and token.text.startswith(word) and _is_token(rest):
+        # What is glued to it must be a token of its own: a name or a whole number.
+        is_token = bool(rest) and (not rest[0].isdigit() or rest.isdigit())
+        if token.kind is Kind.IDENT and token.text.startswith(word) and is_token:
             middle = token.start + len(word)
-            self.token = _glued_rest(rest, middle, token.end)
-            self._tokens[self._index] = self.token
+            kind = Kind.INT if rest.isdigit() else Kind.TYPE if rest[0].isupper() else Kind.IDENT
+            self._tokens[self._index] = self.token = Token(kind, rest, middle, token.end)
             return Token(Kind.IDENT, word, token.start, middle)
         return self.accept(word) if token.kind is Kind.IDENT else None
 
@@ -143,9 +145,13 @@ class Parser:
         token = self.token
         if self.after_unreadable():
             return ParseFailure()
-        runaway = self._runaway_string()
-        if runaway is not None:
-            return runaway
+        for before in (self.before(), token):
+            if before.kind is Kind.STRING and "\n" in before.text:
+                # A string over several lines has most likely lost its quote.
+                lines = before.text.count("\n") + 1
+                first = Span(before.start, before.start + before.text.index("\n"))
+                message = f"this string runs over {lines} lines"
+                return self.fail("P002", message, first, "is its closing quote missing?")
         actual = "the end of the file" if token.kind is Kind.EOF else f"`{_short(token.text)}`"
         return self.fail("P010", f"expected {wanted} {context}, found {actual}", token.span, hint)
 
@@ -156,16 +162,6 @@ class Parser:
     def unreadable_since(self, offset: int) -> bool:
         """Whether there is unreadable text between an offset and the current token."""
         return any(offset <= start <= self.token.start for start in self._unreadable)
-
-    def _runaway_string(self) -> ParseFailure | None:
-        """A string over several lines just before an error has most likely lost its quote."""
-        for token in (self.before(), self.token):
-            if token.kind is Kind.STRING and "\n" in token.text:
-                lines = token.text.count("\n") + 1
-                first = Span(token.start, token.start + token.text.index("\n"))
-                message = f"this string runs over {lines} lines"
-                return self.fail("P002", message, first, "is its closing quote missing?")
-        return None
 
     @property
     def too_many(self) -> bool:
@@ -201,17 +197,6 @@ class Parser:
     def since(self, start: int) -> Span:
         """From an offset to the end of the token before the current one."""
         return Span(start, max(start, self.previous_end()))
-
-
-def _is_token(rest: str) -> bool:
-    """Whether the text glued to a keyword is a token of its own: a name or a whole number."""
-    return bool(rest) and (not rest[0].isdigit() or rest.isdigit())
-
-
-def _glued_rest(rest: str, start: int, end: int) -> Token:
-    if rest.isdigit():
-        return Token(Kind.INT, rest, start, end)
-    return Token(Kind.TYPE if rest[0].isupper() else Kind.IDENT, rest, start, end)
 
 
 def _short(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from omnigraph.escaping import escape
 from omnigraph.lang.lexer import quote_string
 from omnigraph.lang.query import typed
-from omnigraph.lang.query.checked import ROW, CheckedStatement, Direction, SortKey
+from omnigraph.lang.query.checked import ROW, Direction, SortKey
 from omnigraph.plan.nodes import (
     AntiJoin,
     Connect,
@@ -132,7 +132,16 @@ def explain_json(plan: Plan) -> dict[str, Any]:
         ],
     }
     if isinstance(plan, MutationPlan):
-        head["statements"] = [_statement_json(statement) for statement in plan.statements]
+        head["statements"] = [
+            {
+                "op": str(statement.kind),
+                "entity": str(statement.entity),
+                "type": statement.type_name,
+                "assign": {name: show(value) for name, value in statement.assignments},
+                "where": None if statement.where is None else show(statement.where),
+            }
+            for statement in plan.statements
+        ]
         return head
     head["pipeline"] = [_step_json(step) for step in plan.pipeline]
     head["columns"] = [
@@ -145,16 +154,6 @@ def explain_json(plan: Plan) -> dict[str, Any]:
     head["offset"] = plan.offset
     head["reads"] = {name: list(columns) for name, columns in needed_columns(plan).items()}
     return head
-
-
-def _statement_json(statement: CheckedStatement) -> dict[str, Any]:
-    return {
-        "op": str(statement.kind),
-        "entity": str(statement.entity),
-        "type": statement.type_name,
-        "assign": {name: show(value) for name, value in statement.assignments},
-        "where": None if statement.where is None else show(statement.where),
-    }
 
 
 def _step_json(step: PlanStep) -> dict[str, Any]:

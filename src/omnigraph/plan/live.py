@@ -27,29 +27,13 @@ def needs_counts(plan: ReadPlan) -> bool:
 
 def final_variables(plan: ReadPlan) -> frozenset[str]:
     """The variables that are needed after the last step."""
-    names = {name for column in plan.columns for name in typed.variables(column.expr)}
-    for key in plan.order:
-        names |= typed.variables(key.expr)
+    # `count($v)` needs only the number of rows.
+    exprs = [expr for expr in plan.output_exprs() if not is_row_count(expr)]
+    names = {name for expr in exprs for name in typed.variables(expr)}
     if plan.order and not is_aggregate(plan) and not plan.distinct:
         # Ties are broken by the ids of all named variables.
         names |= set(named_variables(plan))
-    if not is_aggregate(plan):
-        return frozenset(names)
-    # `count($v)` needs only the number of rows.
-    counted = {
-        column.expr.arg.variable
-        for column in plan.columns
-        if isinstance(column.expr, typed.Aggregate)
-        and is_row_count(column.expr)
-        and isinstance(column.expr.arg, typed.Entity)
-    }
-    others = {
-        name
-        for column in plan.columns
-        if not (isinstance(column.expr, typed.Aggregate) and is_row_count(column.expr))
-        for name in typed.variables(column.expr)
-    }
-    return frozenset(names - (counted - others))
+    return frozenset(names)
 
 
 def named_variables(plan: ReadPlan) -> list[str]:
@@ -57,10 +41,11 @@ def named_variables(plan: ReadPlan) -> list[str]:
     return sorted({name for name in bound(plan.pipeline) if not typed.is_hidden(name)})
 
 
-def is_row_count(expr: typed.Aggregate) -> bool:
-    """Whether an aggregate is ``count($v)``, which counts rows."""
+def is_row_count(expr: typed.TypedExpr) -> bool:
+    """Whether an expression is ``count($v)``, which counts rows."""
     return (
-        expr.function is typed.AggregateFunction.COUNT
+        isinstance(expr, typed.Aggregate)
+        and expr.function is typed.AggregateFunction.COUNT
         and isinstance(expr.arg, typed.Entity)
         and not expr.distinct
     )

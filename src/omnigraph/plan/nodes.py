@@ -10,8 +10,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from omnigraph.lang.query.checked import (
@@ -28,18 +27,14 @@ Rewrite = Callable[[TypedExpr], TypedExpr]
 Pipeline: TypeAlias = "tuple[PlanStep, ...]"
 
 
-@cache
-def _field_names(cls: type[PlanStep]) -> tuple[str, ...]:
-    return tuple(slot.name for slot in fields(cls))
-
-
 @dataclass(frozen=True, slots=True)
 class PlanStep(ABC):
     """One step of a pipeline."""
 
     def exprs(self) -> Iterator[TypedExpr]:
         """Every expression of the step, those of an inner pipeline included."""
-        for name in _field_names(type(self)):
+        names: tuple[str, ...] = self.__match_args__
+        for name in names:
             value = getattr(self, name)
             for part in value if isinstance(value, tuple) else (value,):
                 if isinstance(part, TypedExpr):
@@ -50,7 +45,8 @@ class PlanStep(ABC):
     def map_exprs(self, change: Rewrite) -> PlanStep:
         """The same step with its expressions rewritten; itself when nothing changed."""
         updates: dict[str, Any] = {}
-        for name in _field_names(type(self)):
+        names: tuple[str, ...] = self.__match_args__
+        for name in names:
             value = getattr(self, name)
             new = value
             if isinstance(value, TypedExpr):

@@ -12,7 +12,6 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from decimal import Decimal
 from itertools import pairwise
 
 from omnigraph.errors import QueryError
@@ -21,6 +20,7 @@ from omnigraph.lang.lexer import Comment, Kind, Token, lex, quote_string
 from omnigraph.lang.printer import PrintBlock, PrintItem, weave
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.schema.ir_json import plain_float
 
 WIDTH = 100
 _INDENT = "  "
@@ -126,8 +126,8 @@ def _literal(literal: ast.LiteralExpr) -> str:
             return "true" if value else "false"
         case ast.LiteralKind.FLOAT:
             # The language has no exponents, and digits on both sides of the dot.
-            digits = format(Decimal(repr(value)), "f")
-            return digits if "." in digits else f"{digits}.0"
+            assert isinstance(value, float)
+            return plain_float(value)
         case ast.LiteralKind.STRING:
             return quote_string(str(value))
         case ast.LiteralKind.DATE | ast.LiteralKind.DATETIME:

@@ -8,7 +8,7 @@ a filter keeps a row only when its condition is true.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -278,7 +278,8 @@ def children(expr: TypedExpr) -> Iterator[TypedExpr]:
     Operands are fields that hold an expression or a flat tuple of them; anything deeper would be
     overlooked by every rule, so it is refused.
     """
-    for slot in _operand_fields(type(expr)):
+    slots: tuple[str, ...] = expr.__match_args__
+    for slot in slots:
         value = getattr(expr, slot)
         if isinstance(value, TypedExpr):
             yield value
@@ -300,16 +301,6 @@ def walk(expr: TypedExpr) -> Iterator[TypedExpr]:
 def variables(expr: TypedExpr) -> frozenset[str]:
     """The bound variables an expression looks at."""
     return frozenset(node.variable for node in walk(expr) if isinstance(node, Column | Entity))
-
-
-_FIELDS: dict[type, tuple[str, ...]] = {}
-
-
-def _operand_fields(cls: type[TypedExpr]) -> tuple[str, ...]:
-    names = _FIELDS.get(cls)
-    if names is None:
-        names = _FIELDS[cls] = tuple(f.name for f in fields(cls) if f.name != "type")
-    return names
 
 
 R = TypeVar("R")
@@ -337,7 +328,8 @@ class Visitor(Generic[R]):
 def rebuild(expr: TypedExpr, change: Any) -> TypedExpr:
     """The same node with ``change`` applied to each operand; itself when nothing changed."""
     updates: dict[str, Any] = {}
-    for slot in _operand_fields(type(expr)):
+    slots: tuple[str, ...] = expr.__match_args__
+    for slot in slots:
         value = getattr(expr, slot)
         if isinstance(value, TypedExpr):
             new: Any = change(value)
@@ -349,7 +341,4 @@ def rebuild(expr: TypedExpr, change: Any) -> TypedExpr:
             continue
         if new is not value:
             updates[slot] = new
-    if not updates:
-        return expr
-    kept = {f.name: getattr(expr, f.name) for f in fields(expr)}
-    return type(expr)(**{**kept, **updates})
+    return replace(expr, **updates) if updates else expr

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.lexer import Kind, decode_string
-from omnigraph.lang.parsing import ParseFailure, Parser
+from omnigraph.lang.parsing import Parser
 from omnigraph.lang.types import I64_RANGE
 
 Number = int | float
@@ -97,7 +97,7 @@ def _argument(parser: Parser, word: str) -> Argument:
         if parser.accept(".."):
             high = _number(parser) if _at_number(parser) else None
             if low is None and high is None:
-                raise _bare_dots(parser)
+                raise parser.unexpected("a number", "after `..`", _RANGE_HINT)
             span = Span(start, parser.previous_end())
             return Argument(None, Bounds(low, high), None, span)
         return Argument(None, None, None, Span(start, parser.previous_end()))
@@ -105,10 +105,6 @@ def _argument(parser: Parser, word: str) -> Argument:
     if token.kind is Kind.TYPE:
         hint = "property names start with a lower-case letter"
     raise parser.unexpected("a property name", f"as an argument of `@{word}`", hint)
-
-
-def _bare_dots(parser: Parser) -> ParseFailure:
-    return parser.unexpected("a number", "after `..`", _RANGE_HINT)
 
 
 def _at_number(parser: Parser) -> bool:

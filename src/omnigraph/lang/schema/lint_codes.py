@@ -1,6 +1,7 @@
 """The codes of schema lint.
 
-The form is ``OG-<family>-<three digits>``. A code never changes its meaning.
+The form is ``OG-<family>-<three digits>``; the families are DS (destructive), MF (maybe fails),
+NM (naming), VE (vectors) and ED (edges). A code never changes its meaning.
 """
 
 from __future__ import annotations
@@ -19,20 +20,6 @@ class Tier(StrEnum):
     DESTRUCTIVE = "destructive"
 
 
-FAMILIES: dict[str, str] = {
-    "DS": "destructive",
-    "MF": "maybe-fail",
-    "CD": "constraint deletion",
-    "BC": "backward incompatible",
-    "NM": "naming",
-    "OW": "ownership",
-    "NL": "non-linear",
-    "VE": "vector and embedding",
-    "ED": "edge and topology",
-    "LK": "lock and cost",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class LintCode:
     """One registered code."""
@@ -41,11 +28,6 @@ class LintCode:
     tier: Tier
     severity: Severity
     title: str
-
-    @property
-    def family(self) -> str:
-        """The two letters in the middle of the code."""
-        return self.code[3:5]
 
 
 LINT_CODES: tuple[LintCode, ...] = (

@@ -7,7 +7,7 @@ silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
@@ -90,31 +90,23 @@ class VariableScope:
     bound: dict[str, BoundVariable] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def get(self, name: str) -> BoundVariable | None:
+    def _visible(self) -> Iterator[VariableScope]:
+        """The block and those around it, nearest first."""
         scope: VariableScope | None = self
         while scope is not None:
-            bound = scope.bound.get(name)
-            if bound is not None:
-                return bound
+            yield scope
             scope = scope.parent
-        return None
+
+    def get(self, name: str) -> BoundVariable | None:
+        return next((s.bound[name] for s in self._visible() if name in s.bound), None)
 
     def is_broken(self, name: str) -> bool:
         """Whether the variable appears in an invalid clause, so that its type is unknown."""
-        scope: VariableScope | None = self
-        while scope is not None:
-            if name in scope.broken:
-                return True
-            scope = scope.parent
-        return False
+        return any(name in scope.broken for scope in self._visible())
 
     def names(self) -> list[str]:
         """Every visible variable that the query names, nearest block first, in binding order."""
-        names: dict[str, None] = {}
-        scope: VariableScope | None = self
-        while scope is not None:
-            names.update(dict.fromkeys(scope.bound))
-            scope = scope.parent
+        names = dict.fromkeys(name for scope in self._visible() for name in scope.bound)
         return [name for name in names if not is_hidden(name)]
 
 
