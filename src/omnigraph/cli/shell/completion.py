@@ -44,8 +44,8 @@ class Completion:
                 names: Iterable[str] = self._command(before, word)
             else:
                 text = "\n".join((*pending, before))
-                known = SessionNames(tuple(self._session.queries), tuple(self._session.params))
-                names = candidates(self._session.catalog, text, word, known)
+                stored = SessionNames(tuple(self._session.queries), tuple(self._session.params))
+                names = candidates(self._session.catalog, text, word, stored)
         except OmniGraphError:
             # The next statement will report why the graph cannot be read.
             return []
