@@ -65,7 +65,7 @@ def test_a_lease_has_one_holder_among_threads(leases):
 
 def test_a_lease_that_is_not_free_in_time_is_a_typed_conflict(leases, holder):
     with (
-        pytest.raises(Conflict, match="locked by another") as caught,
+        pytest.raises(Conflict, match=r"is locked by another writer \(waited 0.05 s\)") as caught,
         leases.acquire([NAME], 0.05),
     ):
         pass

@@ -221,11 +221,24 @@ def lease_path(name: str) -> str:
     return f"{LEASE_FOLDER}/{fnv1a_64(name):016x}{LEASE_SUFFIX}"
 
 
-def lease_busy(name: str) -> Conflict:
+class Deadline:
+    """When a wait for leases ends."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._end = time.monotonic() + timeout
+
+    def left(self) -> float:
+        """The seconds until then; at most zero when it has passed."""
+        return self._end - time.monotonic()
+
+
+def lease_busy(name: str, deadline: Deadline) -> Conflict:
     table, _, branch = name.partition("@")
     what = f"table {table} on branch '{branch}'" if ":" in table else f"'{name}'"
+    waited = f" (waited {deadline.timeout:g} s)" if deadline.timeout > 0.0 else ""
     return Conflict(
-        f"{what} is locked by another writer",
+        f"{what} is locked by another writer{waited}",
         hint="retry later, or raise the lease timeout",
         details={"lease": name},
     )
@@ -248,7 +261,7 @@ class ThreadQueue:
         self._queues: dict[str, deque[threading.Lock]] = {}
 
     @contextmanager
-    def wait(self, name: str, deadline: float) -> Iterator[None]:
+    def wait(self, name: str, deadline: Deadline) -> Iterator[None]:
         mine = threading.Lock()
         with self._guard:
             queue = self._queues.setdefault(name, deque())
@@ -256,10 +269,8 @@ class ThreadQueue:
             if queue[0] is not mine:
                 mine.acquire()
         try:
-            if queue[0] is not mine and not mine.acquire(
-                timeout=max(deadline - time.monotonic(), 0.0)
-            ):
-                raise lease_busy(name)
+            if queue[0] is not mine and not mine.acquire(timeout=max(deadline.left(), 0.0)):
+                raise lease_busy(name, deadline)
             yield
         finally:
             with self._guard:
@@ -280,7 +291,7 @@ class LocalLeases:
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[LeaseGuard]:
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         with ExitStack() as stack:
             for name in sorted(set(names)):
                 stack.enter_context(self._threads.wait(name, deadline))
@@ -295,9 +306,9 @@ class LocalLeases:
         except Conflict:
             return False
 
-    def _lock(self, path: str, name: str, deadline: float) -> int:
+    def _lock(self, path: str, name: str, deadline: Deadline) -> int:
         """Wait for the lock of a lease behind all earlier waiters."""
-        is_patient = time.monotonic() < deadline
+        is_patient = deadline.left() > 0.0
         with storage_call("lease", path):
             folder = path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX
             for checked in (path, folder):
@@ -309,15 +320,15 @@ class LocalLeases:
                 if descriptor is not None:
                     return descriptor
             if not is_patient:
-                raise lease_busy(name)
+                raise lease_busy(name, deadline)
             with queue.ticket() as ticket:
                 while True:
                     descriptor = _try_lock(path) if ticket.is_next() else None
                     if descriptor is not None:
                         return descriptor
-                    left = deadline - time.monotonic()
+                    left = deadline.left()
                     if left <= 0.0:
-                        raise lease_busy(name)
+                        raise lease_busy(name, deadline)
                     time.sleep(min(jittered(ticket.pause), left))
 
 

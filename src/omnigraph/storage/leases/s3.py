@@ -30,6 +30,7 @@ from omnigraph.logs import logger
 from omnigraph.storage.leases.local import (
     LEASE_FOLDER,
     TTL_SECONDS,
+    Deadline,
     ThreadQueue,
     jittered,
     lease_busy,
@@ -103,7 +104,7 @@ class S3Leases:
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[S3LeaseGuard]:
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         with ExitStack() as stack:
             guard = stack.enter_context(_renew_in_background(self._ttl))
             for name in sorted(set(names)):
@@ -190,10 +191,10 @@ class _Lease:
 
     # -- taking --------------------------------------------------------------------------
 
-    def take(self, deadline: float) -> None:
+    def take(self, deadline: Deadline) -> None:
         """Wait for the lease and take it; ``Conflict`` when that lasts too long."""
         pause = _PAUSE_SECONDS
-        is_patient = time.monotonic() < deadline
+        is_patient = deadline.left() > 0.0
         passed = 0
         self._is_taken = self._put(None)
         while not self._is_taken:
@@ -213,9 +214,9 @@ class _Lease:
                 self._enter(seen)
             if self._is_taken:
                 return
-            left = deadline - time.monotonic()
+            left = deadline.left()
             if left <= 0.0:
-                raise lease_busy(self.name)
+                raise lease_busy(self.name, deadline)
             time.sleep(min(jittered(pause), left))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
