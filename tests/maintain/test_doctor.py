@@ -120,7 +120,7 @@ def test_what_it_says_is_what_lies_there(graph):
     assert person.uncovered_rows == 1
     versions = list((Path(graph.uri) / "__manifest" / "_versions").glob("*.manifest"))
     assert report.manifests[0].versions == len(versions)
-    assert report.manifests[0].fragments == len(graph._handle.store.manifest(None).fragments())
+    assert report.manifests[0].fragments == len(graph._handle.store.manifest(None).fragments)
 
 
 # -- an unhealthy one -------------------------------------------------------------------------
