@@ -175,4 +175,4 @@ def test_in_embedded_use_nothing_but_the_manifest_is_kept_small(graph):
     pin = graph._handle.store.manifest(None).current().pins["node:Person"]
     table = graph._handle.store.table(pin)
     assert (len(table.fragments()), table.indexes(), pin.version) == (count, {}, count + 1)
-    assert len(graph._handle.store.manifest(None).fragments()) <= _MAX_FRAGMENTS
+    assert len(graph._handle.store.manifest(None).fragments) <= _MAX_FRAGMENTS
