@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -138,9 +139,10 @@ class _NdjsonReader:
 
     def _take_line(self, line: bytes) -> None:
         self._line += 1
-        try:
+        text: str | None = None
+        with suppress(UnicodeDecodeError):
             text = line.decode("utf-8")
-        except UnicodeDecodeError:
+        if text is None:
             self._gathered = []
             self._invalid(self._line, "the text is not UTF-8")
             return
