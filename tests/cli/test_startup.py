@@ -50,7 +50,9 @@ def test_the_version_is_answered_by_almost_nothing(folder):
     assert found & {"argparse", "dataclasses", "inspect", "json", "typing", *HEAVY} == set()
 
 
-@pytest.mark.parametrize("arguments", [["fmt", "--check", "s.pg"], ["lint", "--schema", "s.pg"]])
+@pytest.mark.parametrize(
+    "arguments", [["fmt", "--check", "s.pg"], ["lint", "--schema", "s.pg"], ["--help"]]
+)
 def test_commands_without_a_graph_load_no_library(folder, arguments):
     assert loaded(arguments, folder) & HEAVY == set()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from omnigraph.escaping import escape
-from omnigraph.maintain.doctor.report import DoctorReport, PendingWrite, TableHealth
 from omnigraph.maintain.units import format_bytes, format_duration, format_time, plural
+
+if TYPE_CHECKING:
+    from omnigraph.maintain.doctor.report import DoctorReport, PendingWrite, TableHealth
 
 WIDTH = 100
 MAX_TABLES = 40
