@@ -6,7 +6,7 @@ SHELL := /bin/bash
 export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?=
 # More than two cores need: tests wait for processes, Java and servers.
-WORKERS ?= 3
+WORKERS ?= 4
 
 PY := .venv/bin/python
 # One stamp per place and interpreter: a moved checkout, another PYTHON or a changed lock

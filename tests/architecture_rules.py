@@ -7,6 +7,7 @@ Each rule takes a ``Module`` and yields one sentence per violation. The tables b
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -171,7 +172,8 @@ def room_of(name: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in known else SURFACE
 
 
-def modules_under(root: Path) -> list[Module]:
+@functools.cache
+def modules_under(root: Path) -> tuple[Module, ...]:
     """Every module of the package below a ``src`` directory."""
     found = []
     for path in sorted((root / PACKAGE).rglob("*.py")):
@@ -179,7 +181,7 @@ def modules_under(root: Path) -> list[Module]:
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
         found.append(Module(name, path.read_text("utf-8"), is_package))
-    return found
+    return tuple(found)
 
 
 # -- what a module imports ------------------------------------------------------------------------

@@ -1,13 +1,30 @@
-"""Parametrizations of which a quick run takes other cases each day, and the slow tests all."""
+"""Tests of which a quick run takes other ones each day, and the slow tests all.
+
+A file with the mark ``rotates(n)`` gives a quick run one of ``n`` of its tests.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.rotation import sample
+from tests.rotation import rotation, sample
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    numbers: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("rotates")
+        if mark is not None and item.get_closest_marker("slow") is None:
+            file = str(item.path)
+            item.add_marker(pytest.mark.sampled)
+            if (numbers[file] + rotation()) % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            numbers[file] += 1
 
 
 def rotating(cases: Sequence[Any], count: int, name: str) -> list[Any]:

@@ -23,6 +23,8 @@ import pytest
 
 from tests.cli.place import Place
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person {
   name: String @key

@@ -6,6 +6,8 @@ import pytest
 
 from omnigraph.api.graph import Graph
 
+pytestmark = pytest.mark.rotates(2)
+
 PROCESSES = 8
 PEOPLE = "node Person { name: String @key }\nedge Knows: Person -> Person"
 

@@ -20,6 +20,8 @@ from omnigraph.errors import Conflict
 from tests.crash.operations import SCHEMA, rows
 from tests.crash.survival import check_tidy
 
+pytestmark = pytest.mark.rotates(2)
+
 REPOSITORY = Path(__file__).parents[2]
 POINTS = (
     Failpoint.WRITE_AFTER_SIDECAR,

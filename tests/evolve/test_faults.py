@@ -19,6 +19,8 @@ from omnigraph.maintain.verify import ProblemCode
 from tests.commit.world import at, raising, store_at
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, values
 
+pytestmark = pytest.mark.rotates(2)
+
 BIG = changed(
     ("age: I32?", 'years: I64? @rename_from("age")'),
     ("node Company { name: String @key }\n", "node City { name: String @key }\n"),

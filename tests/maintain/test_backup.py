@@ -23,6 +23,8 @@ from omnigraph.errors import (
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import SCHEMA, filled, knows, people, story
 
+pytestmark = pytest.mark.rotates(2)
+
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):

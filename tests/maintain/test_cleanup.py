@@ -32,6 +32,8 @@ from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.versions import versions_of
 from tests.commit.deaths import leave_sidecar
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node Person { name: String @key  age: I32? @index  photo: Blob? }
 node Company { name: String @key }

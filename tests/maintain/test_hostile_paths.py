@@ -28,6 +28,8 @@ from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.removed_versions import CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS, Outside
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = "node P { name: String @key }"
 HOSTILE_BRANCHES = (
     "",

@@ -19,6 +19,8 @@ from omnigraph.storage.tables.fragments import locate_table
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import filled, people, story
 
+pytestmark = pytest.mark.rotates(2)
+
 
 @pytest.fixture
 def original(tmp_path):

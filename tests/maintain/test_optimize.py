@@ -29,6 +29,8 @@ from omnigraph.storage.tables.types import CommittedTable, IndexKind
 from tests.commit.deaths import Died, leave_sidecar
 from tests.commit.world import at, listing, manifest_of, raising
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Doc {
   slug: String @key

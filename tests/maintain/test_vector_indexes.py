@@ -25,6 +25,8 @@ from omnigraph.maintain.optimize.vector_indexes import (
 from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
 
+pytestmark = pytest.mark.rotates(2)
+
 SIZE = 8
 ROWS = 6000
 NEAR = """

@@ -13,6 +13,8 @@ from omnigraph.commit.branches import Branches
 from omnigraph.errors import BranchNotFound, InputError, MergeConflicts
 from omnigraph.merge.run import Outcome
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node P {
     name: String @key

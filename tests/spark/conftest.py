@@ -31,7 +31,7 @@ ENGINES = ("classic", "connect")
 
 
 QUICK = 6
-"""A quick run takes one of so many tests that need Spark, of every file at least one."""
+"""A quick run takes every second file, and of it one of so many tests that need Spark."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,13 +48,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("slow") is None:
                 name = item.nodeid.replace(_engine_of(item) or "", "")
                 files[item.path][name].append(item)
-    for tests in files.values():
+    for number, file in enumerate(sorted(files)):
+        tests = files[file]
         step = min(QUICK, len(tests))
+        days, other_file = divmod(number + rotation(), 2)
         for index, group in enumerate(tests.values()):
-            turn = index + rotation()
+            turn = index + days
             for item in group:
                 other_engine = _engine_of(item) not in (None, ENGINES[turn // step % 2])
-                if turn % step or other_engine:
+                if other_file or turn % step or other_engine:
                     item.add_marker(pytest.mark.slow)
 
 
