@@ -22,7 +22,9 @@ BOUNDARIES = 4
 STEPS = 2
 """... and at some steps of so many: others each day."""
 STRIDE = 61
-"""The bounded run dies at each step of so many."""
+"""The bounded run dies at each step of so many, ..."""
+SLOW_STRIDE = 3
+"""... the slow one at each of so many: in as many days at every step."""
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
@@ -75,7 +77,7 @@ def test_whoever_dies_at_any_step_leaves_all_or_nothing(
     crash: Harness, ready: Get, scenario: Scenario
 ):
     found = ready(scenario)
-    kills = walked(crash, found)
+    kills = walked(crash, found, 1 + rotation() % SLOW_STRIDE, SLOW_STRIDE)
     print(f"{scenario}: {kills} steps")
 
 
