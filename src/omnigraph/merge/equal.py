@@ -35,7 +35,9 @@ def _same(one: pa.Array, other: pa.Array) -> Mask:
     """The same for columns without nulls."""
     kind = one.type
     if pa.types.is_fixed_size_list(kind):
-        return _in_rows(same_values(one.flatten(), other.flatten()), kind.list_size, len(one))
+        # A list of size 0 has no element that differs.
+        elements = same_values(one.flatten(), other.flatten())
+        return np.asarray(elements.reshape(len(one), kind.list_size).all(axis=1))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _same_lists(one, other)
     if pa.types.is_floating(kind):
@@ -48,10 +50,6 @@ def _same(one: pa.Array, other: pa.Array) -> Mask:
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.floating]:
     return np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
-
-
-def _in_rows(same: Mask, size: int, rows: int) -> Mask:
-    return np.asarray(same.reshape(rows, size).all(axis=1)) if size else np.ones(rows, np.bool_)
 
 
 def _same_lists(one: pa.Array, other: pa.Array) -> Mask:

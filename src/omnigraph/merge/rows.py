@@ -91,60 +91,49 @@ class _ThreeWay:
         self._base = before
         self._theirs, self._is_theirs = _aligned(source.after, ids, self._names)
         self._ours, self._is_ours = _aligned(target.after, ids, self._names)
+        self._changed: dict[str, Mask] = {}
+        """By column: the rows that the source changed."""
+        self._differs: dict[str, Mask] = {}
+        self._clashes: dict[str, Mask] = {}
+        for name in self._names:
+            base, ours, theirs = self._base[name], self._ours[name], self._theirs[name]
+            self._changed[name] = ~same_values(base, theirs) | self._unknown
+            self._differs[name] = ~same_values(ours, theirs)
+            both = (~same_values(base, ours) | self._unknown) & self._changed[name]
+            self._clashes[name] = both & self._differs[name]
 
     def merge(self, resolution: Resolution) -> MergedRows:
-        differ = self._differing()
-        agreed = (self._is_ours == self._is_theirs) & ~differ["any"]
-        combined = self._was & self._is_ours & self._is_theirs & ~agreed & ~differ["clash"]
-        decided = self._decided(np.flatnonzero(~agreed & ~combined), differ, resolution)
-        mixed = self._mixed(differ, np.flatnonzero(combined))
+        differ = np.logical_or.reduce(list(self._differs.values()))
+        clash = np.logical_or.reduce(list(self._clashes.values()))
+        agreed = (self._is_ours == self._is_theirs) & ~differ
+        combined = self._was & self._is_ours & self._is_theirs & ~agreed & ~clash
+        decided = self._decided(np.flatnonzero(~agreed & ~combined), resolution)
+        mixed = self._mixed(np.flatnonzero(combined))
         return replace(decided, changed=pa.concat_tables([mixed, decided.changed]))
 
-    def _differing(self) -> dict[str, Any]:
-        """By column: what each side changed, and where they clash."""
-        mine: dict[str, Mask] = {}
-        theirs: dict[str, Mask] = {}
-        clash: dict[str, Mask] = {}
-        differs: dict[str, Mask] = {}
-        for name in self._names:
-            base, ours, other = self._base[name], self._ours[name], self._theirs[name]
-            mine[name] = ~same_values(base, ours) | self._unknown
-            theirs[name] = ~same_values(base, other) | self._unknown
-            differs[name] = ~same_values(ours, other)
-            clash[name] = mine[name] & theirs[name] & differs[name]
-        return {
-            "theirs": theirs,
-            "clashes": clash,
-            "differs": differs,
-            "clash": np.logical_or.reduce(list(clash.values())),
-            "any": np.logical_or.reduce(list(differs.values())),
-        }
-
-    def _mixed(self, differ: dict[str, Any], rows: np.ndarray) -> pa.Table:
+    def _mixed(self, rows: np.ndarray) -> pa.Table:
         """The changes of the source, and everything else from the target."""
         columns = []
         for name in self._names:
             both = pa.concat_arrays([self._theirs[name], self._ours[name]])
-            is_theirs = differ["theirs"][name][rows]
-            columns.append(both.take(pa.array(np.where(is_theirs, rows, rows + len(self._ids)))))
+            places = np.where(self._changed[name][rows], rows, rows + len(self._ids))
+            columns.append(both.take(pa.array(places)))
         return pa.Table.from_arrays(columns, schema=_loose(self._kind))
 
     # -- conflicts -----------------------------------------------------------------------
 
-    def _decided(
-        self, rows: np.ndarray, differ: dict[str, Any], resolution: Resolution
-    ) -> MergedRows:
+    def _decided(self, rows: np.ndarray, resolution: Resolution) -> MergedRows:
         new: list[dict[str, pa.Array]] = []
         changed: list[dict[str, pa.Array]] = []
         deleted: list[str] = []
         conflicts: list[RowConflict] = []
         for row in rows.tolist():
-            conflict = self._conflict(row, differ)
+            conflict = self._conflict(row)
             choice = resolution.choice(conflict)
             if choice is None:
                 conflicts.append(conflict)
                 continue
-            result = self._resolved(row, differ, conflict, choice)
+            result = self._resolved(row, conflict, choice)
             if result is not None:
                 (changed if self._is_ours[row] else new).append(result)
             elif self._is_ours[row]:
@@ -153,7 +142,7 @@ class _ThreeWay:
             self._table(new), self._table(changed), pa.array(deleted, pa.string()), tuple(conflicts)
         )
 
-    def _conflict(self, row: int, differ: dict[str, Any]) -> RowConflict:
+    def _conflict(self, row: int) -> RowConflict:
         row_id = self._ids[row].as_py()
         key = self._kind.table_key
         is_new = not self._was[row]
@@ -166,7 +155,7 @@ class _ThreeWay:
             kind = ConflictKind.DELETE_VS_UPDATE
             text = f"{key} '{row_id}' was changed, and the {who} deleted it"
         else:
-            clashes = differ["differs"] if is_new else differ["clashes"]
+            clashes = self._differs if is_new else self._clashes
             names = tuple(name for name in self._names if clashes[name][row])
             kind = ConflictKind.DIVERGENT_INSERT if is_new else ConflictKind.DIVERGENT_UPDATE
             what = "inserted" if is_new else "changed"
@@ -174,20 +163,18 @@ class _ThreeWay:
         return RowConflict(key, row_id, kind, text, names, base, ours, theirs)
 
     def _resolved(
-        self, row: int, differ: dict[str, Any], conflict: RowConflict, choice: Choice
+        self, row: int, conflict: RowConflict, choice: Choice
     ) -> dict[str, pa.Array] | None:
         """The resolved row, each column with one value; none when it is deleted."""
         if not isinstance(choice, Mapping):
-            return self._side(row, differ, conflict, choice)
-        start = self._side(row, differ, conflict, OURS)
+            return self._side(row, conflict, choice)
+        start = self._side(row, conflict, OURS)
         if start is None:
-            start = self._side(row, differ, conflict, THEIRS)
+            start = self._side(row, conflict, THEIRS)
         assert start is not None
         return start | _values(self._kind, conflict, choice)
 
-    def _side(
-        self, row: int, differ: dict[str, Any], conflict: RowConflict, side: str
-    ) -> dict[str, pa.Array] | None:
+    def _side(self, row: int, conflict: RowConflict, side: str) -> dict[str, pa.Array] | None:
         """One side where they clash; changes of only one side are kept."""
         chosen, exists = (
             (self._ours, self._is_ours) if side == OURS else (self._theirs, self._is_theirs)
@@ -197,8 +184,8 @@ class _ThreeWay:
         row_values = {}
         for name in self._names:
             column = chosen[name]
-            if conflict.kind is ConflictKind.DIVERGENT_UPDATE and not differ["clashes"][name][row]:
-                column = (self._theirs if differ["theirs"][name][row] else self._ours)[name]
+            if conflict.kind is ConflictKind.DIVERGENT_UPDATE and not self._clashes[name][row]:
+                column = (self._theirs if self._changed[name][row] else self._ours)[name]
             row_values[name] = column.slice(row, 1)
         return row_values
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
@@ -51,17 +51,18 @@ def check_branches(context: VerifyContext) -> list[str]:
         _require_intact(context, None)
         names = Branches(context.store).list()
     for name in names:
-        with context.guarded(
-            f"the manifest of branch '{name}'",
-            code=ProblemCode.MANIFEST_UNREADABLE,
-            hint=FROM_BACKUP,
-            table=MANIFEST,
-            branch=name,
-        ):
+        with _reading_manifest(context, f"the manifest of branch '{name}'", name):
             branch = normal_branch(name)
             _require_intact(context, branch)
             context.snapshots[branch] = context.store.manifest(branch).current()
     return names
+
+
+def _reading_manifest(
+    context: VerifyContext, what: str, branch: str
+) -> AbstractContextManager[None]:
+    code = ProblemCode.MANIFEST_UNREADABLE
+    return context.guarded(what, code=code, hint=FROM_BACKUP, table=MANIFEST, branch=branch)
 
 
 def _require_intact(context: VerifyContext, branch: str | None) -> None:
@@ -126,13 +127,7 @@ def _copies(context: VerifyContext) -> dict[str, tuple[str, str]]:
 def check_commits(context: VerifyContext, snapshot: Snapshot) -> None:
     """The parent of every commit exists, and so does the head."""
     name = branch_label(snapshot.branch)
-    with context.guarded(
-        f"the commits of branch '{name}'",
-        code=ProblemCode.MANIFEST_UNREADABLE,
-        hint=FROM_BACKUP,
-        table=MANIFEST,
-        branch=name,
-    ):
+    with _reading_manifest(context, f"the commits of branch '{name}'", name):
         manifest = context.store.manifest(snapshot.branch)
         commits = manifest.commits()
         existing = {commit.commit_id for commit in commits}
