@@ -109,10 +109,7 @@ class Ancestry(CommitGraph):
         return shared.commits
 
     def precedes(self, commit: str, other: str, branch: str | None) -> bool:
-        """Whether a branch has both, or inherited them, and one came before the other.
-
-        Nothing else has to be read to know that.
-        """
+        """Whether a branch has or inherited both, one before the other; nothing else is read."""
         order = self._read(branch)
         return commit in order and other in order and order[commit] < order[other]
 
@@ -260,15 +257,12 @@ def _merge_changes(store: GraphStore, kind: Kind, state: CrissCrossState) -> Tab
     if kind.table_key not in state._changes:
         theirs = changes_between(store, kind, state.common, state.other)
         ours = changes_between(store, kind, state.common, state.one)
-        state._changes[kind.table_key] = _merged(kind, theirs, ours)
+        made = merge_rows(kind, theirs, ours, Resolution(None))
+        after = pa.concat_tables([made.new, made.changed])
+        # Each side has resolved these in its own way: the merged values are unknown.
+        unknown = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
+        written = pa.array(after[KEY].to_pylist(), pa.string())
+        before = pa.concat_tables([ours.after, rows_without(theirs.before, ours.ids)])
+        before = rows_with(before, pa.concat_arrays([written, made.deleted, unknown]))
+        state._changes[kind.table_key] = with_unknown_rows(kind, before, after, unknown)
     return state._changes[kind.table_key]
-
-
-def _merged(kind: Kind, theirs: TableChanges, ours: TableChanges) -> TableChanges:
-    made = merge_rows(kind, theirs, ours, Resolution(None))
-    after = pa.concat_tables([made.new, made.changed])
-    # Each side has resolved these in its own way: the merged values are unknown.
-    unknown = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
-    ids = pa.concat_arrays([pa.array(after[KEY].to_pylist(), pa.string()), made.deleted, unknown])
-    before = pa.concat_tables([ours.after, rows_without(theirs.before, ours.ids)])
-    return with_unknown_rows(kind, rows_with(before, ids), after, unknown)

@@ -132,10 +132,7 @@ def diff_via_base(schema: pa.Schema, one: TableChanges, other: TableChanges) -> 
 
 
 def with_unknown_rows(kind: Kind, before: pa.Table, after: pa.Table, ids: pa.Array) -> TableChanges:
-    """Changes after which the values of some rows are unknown.
-
-    Such a row differs from every other.
-    """
+    """Changes after which some rows are unknown: such a row differs from every other."""
     ids = pa.table({KEY: ids})
     rows = _marked(kind, after, 0)
     return TableChanges(before, pa.concat_tables([rows, _marked(kind, ids, UNKNOWN)]))
@@ -144,10 +141,7 @@ def with_unknown_rows(kind: Kind, before: pa.Table, after: pa.Table, ids: pa.Arr
 def mark_unknown(
     kind: Kind, one: TableChanges, other: TableChanges, ids: pa.Array
 ) -> tuple[TableChanges, TableChanges]:
-    """The changes of two sides since a state in which some rows are unknown.
-
-    These count as written by both.
-    """
+    """The changes of two sides since a state with unknown rows: both count as writers of these."""
     unknown = _marked(kind, pa.table({KEY: ids}), UNKNOWN)
 
     def with_unknown(side: TableChanges, opposite: TableChanges) -> TableChanges:

@@ -65,11 +65,7 @@ class MergePlan:
 def changed_tables(
     catalog: Catalog, base: MergeState, source: Snapshot, gap: AncestryGap | None
 ) -> dict[str, Kind]:
-    """The types whose tables a merge may write.
-
-    The source has another version of them than the base. Where the base is incomplete, it may be
-    any.
-    """
+    """The types whose tables a merge may write: any, if the base is incomplete."""
     types = {kind.table_key: kind for kind in kinds_of(catalog)}
     return {
         key: types[key]

@@ -56,7 +56,10 @@ def merge_rows(
 ) -> MergedRows:
     """Merge two sets of changes since one state, on top of the target."""
     both = ids_with(source.ids, target.ids)
-    merged = _one_sided(kind, source, both)
+    schema = _loose(kind)
+    alone = rows_without(source.after, both).select(schema.names).cast(schema)
+    new, changed = rows_with(alone, source.inserted), rows_with(alone, source.updated)
+    merged = MergedRows(new, changed, ids_without(source.deleted, both))
     if len(both):
         other = _ThreeWay(kind, source, target, both).merge(resolution)
         merged = MergedRows(
@@ -66,14 +69,6 @@ def merge_rows(
             other.conflicts,
         )
     return _deduplicate_edges(kind, merged, target) if isinstance(kind, EdgeType) else merged
-
-
-def _one_sided(kind: Kind, source: TableChanges, both: pa.Array) -> MergedRows:
-    """What only the source changed."""
-    schema = _loose(kind)
-    rows = rows_without(source.after, both).select(schema.names).cast(schema)
-    new, changed = rows_with(rows, source.inserted), rows_with(rows, source.updated)
-    return MergedRows(new, changed, ids_without(source.deleted, both))
 
 
 class _ThreeWay:

@@ -7,7 +7,7 @@ they do not belong to the capture, nor do the files that only they reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -77,8 +77,12 @@ def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
         refuse_while_schema_changes(store, "backup")
         branches = [normal_branch(name) for name in Branches(store).list()]
         leases = [publish_lease(branch) for branch in branches]
+        snapshots: dict[str | None, Snapshot] = {}
         with store.leases.acquire(leases, store.timeouts.lease):
-            snapshots = dict(_snapshots(store, branches))
+            for branch in branches:
+                # Of some a crash left only the reference.
+                with suppress(BranchNotFound):
+                    snapshots[branch] = store.manifest(branch).current()
         for branch, snapshot in snapshots.items():
             stack.callback(unmark, store, mark(store, branch, snapshot))
         texts = {path: store.objects.read(path) for path in (SOURCE, IR, STATE)}
@@ -88,17 +92,6 @@ def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
     first = store.manifest(None).commits()[0].commit_id
     versions = {branch: snapshot.manifest_version for branch, snapshot in snapshots.items()}
     return Capture(datetime.now(UTC), first, versions, texts, tuple(locations))
-
-
-def _snapshots(
-    store: GraphStore, branches: Iterable[str | None]
-) -> Iterator[tuple[str | None, Snapshot]]:
-    for branch in branches:
-        try:
-            yield branch, store.manifest(branch).current()
-        except BranchNotFound:
-            # Only a reference, left by a crash.
-            continue
 
 
 def captured_files(store: GraphStore, capture: Capture) -> list[SourceFile]:

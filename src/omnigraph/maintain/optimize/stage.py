@@ -191,11 +191,6 @@ class WorkStager:
         reached(Failpoint.OPTIMIZE_AFTER_STAGE)
         return {work.survey.table_key: work for work in works if work.steps}
 
-    def reset(self) -> None:
-        """Forget all results: they may belong to a version that was committed and undone."""
-        self._rewritten.clear()
-        self._built.clear()
-
     # -- rewriting -----------------------------------------------------------------------
 
     def _compact(self, works: Sequence[StagedWork]) -> None:

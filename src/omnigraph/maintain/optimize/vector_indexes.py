@@ -141,10 +141,7 @@ def rebuild_reason(facts: IndexFacts, spec: IndexSpec, rows: int) -> str | None:
 
 
 def may_be_degraded(facts: IndexFacts, spec: IndexSpec) -> bool:
-    """Whether rebuilding an index could improve its recall.
-
-    A single segment was built from all of its rows: a rebuild would give the same.
-    """
+    """Whether a rebuild could improve the recall: one of a single segment would be the same."""
     return spec.kind is IndexKind.VECTOR and not spec.is_exact and facts.segments > 1
 
 

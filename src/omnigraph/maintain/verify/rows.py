@@ -67,13 +67,13 @@ class KeySplit:
     def select(self, columns: Sequence[str]) -> pa.Table:
         names = list(dict.fromkeys((*columns, self.by)))
         empty = self.table.read(names, limit=0)
-        kept = [pa.Table.from_batches([self._filter(batch)]) for batch in self.table.scan(names)]
+        kept = []
+        for batch in self.table.scan(names):
+            if self.of > 1:
+                is_inside = split_numbers(batch[self.by], self.of) == self.number
+                batch = batch.filter(pa.array(is_inside))
+            kept.append(pa.Table.from_batches([batch]))
         return pa.concat_tables([empty, *kept]).select(list(columns))
-
-    def _filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self.of == 1:
-            return batch
-        return batch.filter(pa.array(split_numbers(batch[self.by], self.of) == self.number))
 
     def data(self) -> Data:
         return self.select(self.columns)
