@@ -17,6 +17,8 @@ from omnigraph.cli.parser_tree import leaves
 from tests.cli.place import Place
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person {
   name: String @key

@@ -15,6 +15,8 @@ from omnigraph import Graph
 from tests.cli.place import Place, assert_fails
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person {
   name: String @key

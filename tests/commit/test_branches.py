@@ -48,6 +48,8 @@ from tests.commit.world import (
     works_at,
 )
 
+pytestmark = pytest.mark.rotates(2)
+
 TABLES = {"Person": PERSON, "Company": COMPANY, "Knows": KNOWS, "WorksAt": WORKS_AT}
 
 

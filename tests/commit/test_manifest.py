@@ -46,6 +46,8 @@ from tests.commit.world import (
     store_at,
 )
 
+pytestmark = pytest.mark.rotates(2)
+
 LOCATIONS = {
     "node:Person": PERSON,
     "node:Company": COMPANY,

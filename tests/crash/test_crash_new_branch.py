@@ -21,6 +21,8 @@ from tests.crash.scenarios import plain
 from tests.crash.survival import check_tidy
 from tests.rotation import sample
 
+pytestmark = pytest.mark.rotates(2)
+
 Repeat = Callable[[Graph], LoadReceipt]
 LOADS = {
     "local": (operations.load_on_new_branch, operations.new_branch_load),

@@ -29,6 +29,8 @@ from tests.evolve.step_model import (
 )
 from tests.rotation import sample
 
+pytestmark = pytest.mark.rotates(2)
+
 Case = tuple[str, tuple[Step, ...]]
 """Steps, and the type that they are about."""
 Start = tuple[Path, World]

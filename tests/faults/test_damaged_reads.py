@@ -19,6 +19,8 @@ from tests.crash.zygote import ENVIRONMENT
 from tests.faults.damaged_reads import DAMAGED, Case, make
 from tests.rotation import sample
 
+pytestmark = pytest.mark.rotates(2)
+
 TOP = Path(__file__).parent.parent.parent
 
 

@@ -22,6 +22,8 @@ from tests.faults.damaged_versions import BRANCH, answers, make
 from tests.faults.test_damaged_reads import Server, made_by
 from tests.rotation import rotation, sample
 
+pytestmark = pytest.mark.rotates(2)
+
 QUICK = 7
 """So many bits a quick run flips, others each day."""
 

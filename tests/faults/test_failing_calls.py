@@ -24,6 +24,8 @@ from tests.faults.enumeration import (
 )
 from tests.rotation import rotation, sample
 
+pytestmark = pytest.mark.rotates(2)
+
 QUICK_SCENARIOS = 3
 QUICK_CASES = 5
 each_code = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)

@@ -18,6 +18,8 @@ from tests.faults.disks import SmallDisk, small_disk
 from tests.faults.place import open_graph
 from tests.faults.scenarios import BOTH, SCENARIOS, Scenario
 
+pytestmark = pytest.mark.rotates(2)
+
 CHOSEN = [SCENARIOS[number] for number in (0, 1, 5, 6)]
 each_scenario = pytest.mark.parametrize("scenario", CHOSEN, ids=str)
 each_resource = pytest.mark.parametrize("resource", ["pages", "entries"])

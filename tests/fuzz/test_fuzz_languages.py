@@ -36,6 +36,8 @@ from tests.fuzz.grammar import QUERY_GRAMMAR, SCHEMA_GRAMMAR, Grammar, damaged, 
 from tests.pages import PAGES, ROOT, blocks
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(2)
+
 SECONDS_IN_CI = 3.0
 SECONDS_IN_FUZZ = 120.0
 

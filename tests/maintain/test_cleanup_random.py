@@ -10,6 +10,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import HistoryGone, OmniGraphError
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node Person { name: String @key  age: I32? }
 node Company { name: String @key }

@@ -17,6 +17,8 @@ from omnigraph.commit.ulid import encode_ulid, now_micros, ulid_time
 from omnigraph.errors import BranchNotFound
 from omnigraph.maintain.doctor import examine as doctor
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node Person { name: String @key  age: I32? @index  vec: Vector(2)? @index }
 node Company { name: String @key }

@@ -30,6 +30,8 @@ from omnigraph.storage.tables.types import IndexKind, TableRef
 from tests.commit.deaths import Died
 from tests.commit.world import at, raising
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person {
   name: String @key

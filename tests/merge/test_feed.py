@@ -10,6 +10,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import EntityNotFound, HistoryGone, InputError, NotFound
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node P { name: String @key  age: I32?  photo: Blob?  seen: DateTime? }
 node Q { note: String? }

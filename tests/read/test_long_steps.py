@@ -19,6 +19,8 @@ from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.search import text
 from tests.read.conftest import ask
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person { name: String @key  age: I32?  city: String?  bio: String? }
 edge Knows: Person -> Person { note: String? }

@@ -31,6 +31,8 @@ from tests.storage.test_leases import (  # noqa: F401
     test_nothing_is_held_when_one_of_several_is_taken,
 )
 
+pytestmark = pytest.mark.rotates(2)
+
 NAME = "node:Person@main"
 TTL = 1.0
 PATIENCE = 60

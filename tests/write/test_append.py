@@ -27,6 +27,8 @@ from omnigraph.errors import (
 )
 from tests.commit.world import at
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Doc {
   slug: String @key

@@ -20,6 +20,8 @@ from omnigraph.errors import CommitNotFound, InputError, OmniGraphError
 from omnigraph.write import export
 from tests.write.load.world import SCHEMA, edge, listing, node, people
 
+pytestmark = pytest.mark.rotates(2)
+
 EVERYTHING = [
     *people("Ada", "Bob"),
     node("Person", name="Cyd", age=30, email="cyd@x", born="1969-12-31", status="away"),

@@ -16,6 +16,8 @@ from omnigraph.errors import InternalError, OmniGraphError, ParameterError, Stor
 from tests.write.corpus import csv_texts, files, params, tables, texts, values
 from tests.write.load.world import SCHEMA, edge, listing, node, people
 
+pytestmark = pytest.mark.rotates(2)
+
 FOREIGN = re.compile(
     r"pyarrow|ArrowInvalid|lance|numpy|Traceback|Expecting|delimiter|codec|Errno|errno|decoder"
     r"|site-packages|\.py\b|object at 0x|Exceeds the limit|set_int_max|zlib|ZSTD_|magic bytes"

@@ -18,6 +18,8 @@ from omnigraph.lang.types import MOST_DIMENSIONS
 from omnigraph.storage.tables.wide_columns import WIDEST_ROW, null_column
 from tests.write import wide
 
+pytestmark = pytest.mark.rotates(2)
+
 TOO_MANY = MOST_DIMENSIONS + 1
 ROWS = 600
 MOST_MEGABYTES = 110

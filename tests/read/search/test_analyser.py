@@ -19,6 +19,8 @@ from omnigraph.read.search.letters import word_ranges
 from omnigraph.read.search.stemmer import stem
 from omnigraph.read.search.text import matches, within_edits
 
+pytestmark = pytest.mark.rotates(2)
+
 
 def indexed(path, texts):
     """A table with a text index as Lance builds it by default."""

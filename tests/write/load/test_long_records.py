@@ -14,6 +14,8 @@ from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.run import load_into
 
+pytestmark = pytest.mark.rotates(2)
+
 SMALL = 1 << 16
 GOOD = b'{"type": "Person", "data": {"name": "Ada"}}\n'
 FILES = {

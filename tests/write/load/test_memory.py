@@ -15,6 +15,8 @@ import pytest
 from omnigraph import Graph
 from tests.write.load import memory
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Doc { slug: String @key  text: String }
 node Pic { slug: String @key  body: Blob? }
