@@ -142,9 +142,9 @@ class GraphChanges(Namespace):
         >>> graph.changes.blame("Person", "Ada").commit.commit_id == graph.commits()[0].commit_id
         True
         """
-        kind = find_type(self._handle.accepted().catalog, type_name)
+        entity_type = find_type(self._handle.accepted().catalog, type_name)
         chain = self._feed(branch, ChangeFilter()).chain()
-        return find_blame(self._handle.store, self._schema(), kind, entity_id, chain)
+        return find_blame(self._handle.store, self._schema(), entity_type, entity_id, chain)
 
     # -- inside --------------------------------------------------------------------------
 

@@ -351,15 +351,15 @@ class GraphSnapshot:
         >>> graph.snapshot().entity("Person", "Ada")["age"]
         36
         """
-        kind = find_type(self._context.catalog, type_name)
-        schema = kind.arrow_schema()
-        blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
+        entity_type = find_type(self._context.catalog, type_name)
+        schema = entity_type.arrow_schema()
+        blobs = {p.name for p in entity_type.properties.values() if p.type.scalar is Scalar.BLOB}
         plain = [name for name in schema.names if name not in blobs]
         with self._reading():
             rows = self._store.table(self._pin(type_name)).read(plain, pc.field("id") == entity_id)
         if not rows.num_rows:
             return None
-        types = {name: prop.type for name, prop in kind.properties.items()}
+        types = {name: prop.type for name, prop in entity_type.properties.items()}
         return {
             name: None
             if name in blobs
@@ -450,8 +450,8 @@ class GraphSnapshot:
         return detect_removal(self._store, self._context.snapshot)
 
     def _pin(self, type_name: str) -> Pin:
-        kind = find_type(self._context.catalog, type_name)
-        pin = self._context.snapshot.pin(kind.table_key)
+        entity_type = find_type(self._context.catalog, type_name)
+        pin = self._context.snapshot.pin(entity_type.table_key)
         if pin is None:
             raise InputError(f"'{type_name}' did not exist at version {self.version}")
         return pin

@@ -18,7 +18,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import AlreadyInitialized, Conflict, StorageError, StorageUnknown
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, entity_types
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identity import initial_identity
 from omnigraph.storage.leases.local import LEASE_FOLDER
@@ -94,13 +94,13 @@ def _create(store: GraphStore, catalog: Catalog, source: str) -> None:
 
 def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
     rows: list[Row] = []
-    for kind in kinds_of(catalog):
-        location = table_location(kind)
+    for entity_type in entity_types(catalog):
+        location = table_location(entity_type)
         # Left by an attempt that never wrote its manifest.
         store.objects.delete_prefix(location)
-        created = store.inline.create(location, kind.arrow_schema())
-        rows.append(TableRow(kind.table_key, location))
-        rows.append(VersionRow.of(kind.table_key, created))
+        created = store.inline.create(location, entity_type.arrow_schema())
+        rows.append(TableRow(entity_type.table_key, location))
+        rows.append(VersionRow.of(entity_type.table_key, created))
     genesis = CommitRow(new_ulid(), 1, None, now_micros())
     identity = initial_identity(catalog).to_json()
     return [
@@ -111,14 +111,14 @@ def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
     ]
 
 
-def table_location(kind: NodeType | EdgeType) -> str:
+def table_location(entity_type: NodeType | EdgeType) -> str:
     """Where the table of a type lies, relative to the root.
 
     >>> table_location(compile_schema("node Person { x: I32? }").node("Person"))
     'nodes/40d76f1f51639ec0'
     """
-    folder = "nodes" if isinstance(kind, NodeType) else "edges"
-    return f"{folder}/{fnv1a_64(kind.name):016x}"
+    folder = "nodes" if isinstance(entity_type, NodeType) else "edges"
+    return f"{folder}/{fnv1a_64(entity_type.name):016x}"
 
 
 def recover(store: GraphStore, *, full: bool, is_clean: bool = False) -> list[Recovered]:

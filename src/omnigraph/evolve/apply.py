@@ -25,7 +25,7 @@ from omnigraph.evolve.changes import changes_of, converted_values, schema_events
 from omnigraph.evolve.check import MOST, violations_of
 from omnigraph.evolve.tables import stage_changes
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, entity_types
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import evolve_identity
@@ -112,11 +112,11 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
         before = store.manifest(None).current()
         if not work.plan.steps:
             return SchemaApplied(True, False, before.manifest_version, ())
-        kinds = [*kinds_of(contract.catalog), *kinds_of(work.desired)]
+        types = [*entity_types(contract.catalog), *entity_types(work.desired)]
         request = WriteRequest(
             WriterKind.SCHEMA_APPLY,
             None,
-            frozenset({*before.pins, *(kind.table_key for kind in kinds)}),
+            frozenset({*before.pins, *(entity_type.table_key for entity_type in types)}),
             lambda view: work.prepare(store, view),
             strict=True,
             actor=options.actor,

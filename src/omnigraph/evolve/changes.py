@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.schema.ast import TypeKind
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, EntityType, entity_types
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import TypeIdentity
 from omnigraph.lang.schema.steps import (
@@ -30,7 +30,6 @@ from omnigraph.lang.schema.steps import (
 )
 from omnigraph.lang.values.columns import convert_column, json_row
 from omnigraph.storage.tables.alter import ColumnPlan
-from omnigraph.write.delta import Kind
 
 Values = Mapping[str, pa.Array]
 """A value for existing rows, in an array of one, by ``Type.property``."""
@@ -40,8 +39,8 @@ Values = Mapping[str, pa.Array]
 class TypeChange:
     """A type in both schemas: its table before and after, and the steps that concern it."""
 
-    old: Kind
-    new: Kind
+    old: EntityType
+    new: EntityType
     steps: tuple[Step, ...]
     columns: tuple[ColumnPlan, ...]
     filled: frozenset[str]
@@ -63,8 +62,8 @@ class TypeChange:
 class SchemaChanges:
     """All changes of the tables of a graph."""
 
-    added: tuple[Kind, ...] = ()
-    dropped: tuple[tuple[Kind, DropMode], ...] = ()
+    added: tuple[EntityType, ...] = ()
+    dropped: tuple[tuple[EntityType, DropMode], ...] = ()
     changed: tuple[TypeChange, ...] = field(default=())
 
 
@@ -82,15 +81,15 @@ def changes_of(
     gone = {
         f"{step.type_kind}:{step.name}": step.mode for step in steps if isinstance(step, DropType)
     }
-    before = {kind.table_key: kind for kind in kinds_of(accepted)}
-    for kind in kinds_of(desired):
-        key = kind.table_key
+    before = {entity_type.table_key: entity_type for entity_type in entity_types(accepted)}
+    for entity_type in entity_types(desired):
+        key = entity_type.table_key
         if key in new:
-            added.append(kind)
+            added.append(entity_type)
             continue
         mine = tuple(step for step in steps if _table_of(step) == key)
         if mine:
-            changed.append(_changed(before[sources.get(key, key)], kind, mine, values))
+            changed.append(_changed(before[sources.get(key, key)], entity_type, mine, values))
     for key, mode in gone.items():
         if key in before:
             dropped.append((before[key], mode))
@@ -108,7 +107,7 @@ def converted_values(
         or (isinstance(step, ChangeNullability) and not step.nullable)
         if step.type_kind is not TypeKind.INTERFACE
     }
-    kinds = {kind.name: kind for kind in kinds_of(desired)}
+    types = {entity_type.name: entity_type for entity_type in entity_types(desired)}
     converted = {}
     for name, value in values.items():
         owner, _, prop = name.partition(".")
@@ -118,12 +117,12 @@ def converted_values(
                 hint=f"it can be given for {', '.join(sorted(wanted))}" if wanted else None,
                 details={"property": name},
             )
-        converted[name] = _converted(name, kinds[owner], prop, value)
+        converted[name] = _converted(name, types[owner], prop, value)
     return converted
 
 
-def _converted(name: str, kind: Kind, prop: str, value: object) -> pa.Array:
-    wanted = kind.properties[prop].type
+def _converted(name: str, entity_type: EntityType, prop: str, value: object) -> pa.Array:
+    wanted = entity_type.properties[prop].type
     if wanted.is_blob:
         raise InputError(f"no value can be given for the Blob '{name}'")
     column, problems = convert_column(prop, wanted.as_nullable(False), [value])
@@ -146,7 +145,9 @@ def _table_of(step: Step) -> str | None:
     return None if name is None or kind is None else f"{kind}:{name}"
 
 
-def _changed(old: Kind, new: Kind, steps: tuple[Step, ...], values: Values) -> TypeChange:
+def _changed(
+    old: EntityType, new: EntityType, steps: tuple[Step, ...], values: Values
+) -> TypeChange:
     renamed = {step.new: step.old for step in steps if isinstance(step, RenameProperty)}
     added = {step.property_name for step in steps if isinstance(step, AddProperty)}
     mine = {

@@ -26,7 +26,7 @@ from omnigraph.lang.schema.ast import (
     RangeConstraint,
     UniqueConstraint,
 )
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType, NodeType
 from omnigraph.lang.schema.steps import (
     AddConstraint,
     ChangeCardinality,
@@ -39,7 +39,7 @@ from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.spelling import key_id
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
+from omnigraph.write.delta import Effect, TableDelta, TableRows
 from omnigraph.write.validate.finder import Committed, InMemoryFinder
 from omnigraph.write.validate.rules import (
     Violation,
@@ -78,22 +78,24 @@ class _TypeCheck:
         pin = self._snapshot.pin(self._change.old.table_key)
         if rules.is_empty or pin is None or not pin.row_count:
             return
-        values = tuple(dict.fromkeys((*rules.required, *rules.key, *value_columns(rules.kind))))
+        values = tuple(
+            dict.fromkeys((*rules.required, *rules.key, *value_columns(rules.entity_type)))
+        )
         if values:
             for rows in self._batches(values):
                 yield from _nulls(rules, rows)
-                yield from table_violations(rules.kind, rows)
+                yield from table_violations(rules.entity_type, rows)
                 yield from _other_ids(rules, rows)
-        if rules.kind.unique or rules.counts:
+        if rules.entity_type.unique or rules.counts:
             yield from self._sets()
 
     def _sets(self) -> Iterator[Violation]:
-        kind = self._rules.kind
-        ends = ("src", "dst") if isinstance(kind, EdgeType) else ()
-        columns = dict.fromkeys((*ends, *(name for group in kind.unique for name in group)))
+        entity_type = self._rules.entity_type
+        ends = ("src", "dst") if isinstance(entity_type, EdgeType) else ()
+        columns = dict.fromkeys((*ends, *(name for group in entity_type.unique for name in group)))
         rows = pa.concat_tables(self._batches(tuple(columns)))
-        delta = TableDelta(kind, Effect.OVERWRITE, TableRows(rows), made_ids=True)
-        deltas = {kind.table_key: delta}
+        delta = TableDelta(entity_type, Effect.OVERWRITE, TableRows(rows), made_ids=True)
+        deltas = {entity_type.table_key: delta}
         finder = InMemoryFinder(Committed(self._store, self._snapshot, deltas), deltas)
         yield from unique_violations(delta, finder)
         if self._rules.counts:
@@ -114,15 +116,15 @@ class _TypeCheck:
 class _Rules:
     """A type with only the rules that have to be checked."""
 
-    kind: Kind
+    entity_type: EntityType
     required: tuple[str, ...]
     key: tuple[str, ...]
     counts: bool
 
     @property
     def is_empty(self) -> bool:
-        sets = self.kind.unique or self.counts
-        return not (sets or self.required or self.key or value_columns(self.kind))
+        sets = self.entity_type.unique or self.counts
+        return not (sets or self.required or self.key or value_columns(self.entity_type))
 
 
 def _rules(change: TypeChange) -> _Rules:
@@ -153,16 +155,18 @@ def _rules(change: TypeChange) -> _Rules:
     key = next((rule.columns for rule in rules if isinstance(rule, KeyConstraint)), ())
     properties = {name: p for name, p in change.new.properties.items() if name in enums}
     unique = tuple(rule.columns for rule in rules if isinstance(rule, UniqueConstraint))
-    kind: Kind = replace(change.new, properties=MappingProxyType(properties), unique=unique)
-    if isinstance(kind, NodeType):
-        kind = replace(
-            kind,
+    entity_type: EntityType = replace(
+        change.new, properties=MappingProxyType(properties), unique=unique
+    )
+    if isinstance(entity_type, NodeType):
+        entity_type = replace(
+            entity_type,
             ranges=tuple(rule for rule in rules if isinstance(rule, RangeConstraint)),
             checks=tuple(rule for rule in rules if isinstance(rule, CheckConstraint)),
         )
     counts = any(isinstance(step, ChangeCardinality) for step in steps)
     is_bounded = isinstance(change.new, EdgeType) and change.new.cardinality != Cardinality()
-    return _Rules(kind, required, key, counts and is_bounded)
+    return _Rules(entity_type, required, key, counts and is_bounded)
 
 
 def _is_reordered(change: TypeChange) -> bool:
@@ -174,13 +178,13 @@ def _is_reordered(change: TypeChange) -> bool:
     return tuple(renamed.get(name, name) for name in old.key) != new.key
 
 
-def _constraints(kind: Kind) -> Iterable[Constraint]:
-    yield from (UniqueConstraint(columns) for columns in kind.unique)
-    if isinstance(kind, NodeType):
-        yield from kind.ranges
-        yield from kind.checks
-        if kind.key:
-            yield KeyConstraint(kind.key)
+def _constraints(entity_type: EntityType) -> Iterable[Constraint]:
+    yield from (UniqueConstraint(columns) for columns in entity_type.unique)
+    if isinstance(entity_type, NodeType):
+        yield from entity_type.ranges
+        yield from entity_type.checks
+        if entity_type.key:
+            yield KeyConstraint(entity_type.key)
 
 
 def _nulls(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
@@ -191,9 +195,9 @@ def _nulls(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
         for row_id in rows[KEY].filter(empty).to_pylist():
             yield Violation(
                 ValueViolation,
-                rules.kind.table_key,
+                rules.entity_type.table_key,
                 row_id,
-                f"{rules.kind.name}.{name} of '{row_id}' has no value",
+                f"{rules.entity_type.name}.{name} of '{row_id}' has no value",
                 details={"property": name},
             )
 
@@ -202,7 +206,7 @@ def _other_ids(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
     """Rows whose id does not match their key: edges refer to rows by id."""
     if not rules.key:
         return
-    kind = rules.kind
+    entity_type = rules.entity_type
     columns = [to_timestamp(rows[name]) for name in rules.key]
     for row_id, *parts in zip(
         rows[KEY].to_pylist(), *(column.to_pylist() for column in columns), strict=True
@@ -212,9 +216,9 @@ def _other_ids(rules: _Rules, rows: pa.Table) -> Iterator[Violation]:
             shown = named(rules.key)
             yield Violation(
                 UniqueViolation,
-                kind.table_key,
+                entity_type.table_key,
                 row_id,
-                f"@key({', '.join(rules.key)}) on {kind.name}: the id '{row_id}' does not match "
-                f"its key, '{expected}'",
+                f"@key({', '.join(rules.key)}) on {entity_type.name}: the id '{row_id}' does not "
+                f"match its key, '{expected}'",
                 details={"property": shown, "value": expected},
             )

@@ -16,12 +16,12 @@ from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError
 from omnigraph.evolve.changes import SchemaChanges, TypeChange, new_values
 from omnigraph.lang.fnv import fnv1a_64
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.steps import DropMode
 from omnigraph.storage.tables.alter import stage_alter, stage_repeats
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
 from omnigraph.storage.tables.wide_columns import batch_rows
-from omnigraph.write.delta import Kind
 
 
 @dataclass(slots=True)
@@ -61,13 +61,13 @@ class _Staging:
         out.consulted.update({key: pin.version for key, pin in snapshot.pins.items()})
         for change in self._changes.changed:
             self._change(change)
-        for kind, mode in self._changes.dropped:
-            pin = _pin(snapshot, kind)
+        for entity_type, mode in self._changes.dropped:
+            pin = _pin(snapshot, entity_type)
             self._hide(pin)
             if mode is DropMode.HARD:
                 out.hard_drops.append(HardDrop(pin.table_key, pin.location, pin.version))
-        for kind in self._changes.added:
-            self._add(kind)
+        for entity_type in self._changes.added:
+            self._add(entity_type)
         return out
 
     def _change(self, change: TypeChange) -> None:
@@ -96,23 +96,23 @@ class _Staging:
     def _hide(self, pin: Pin) -> None:
         self._out.tombstones.append(TombstoneRow(pin.table_key, pin.version + 1))
 
-    def _add(self, kind: Kind) -> None:
-        made = self._created(kind)
-        key = kind.table_key
+    def _add(self, entity_type: EntityType) -> None:
+        made = self._created(entity_type)
+        key = entity_type.table_key
         self._out.registrations.append(TableRow(key, made.ref.location))
         self._out.created.append(VersionRow.of(key, made))
         self._out.consulted[key] = self._hidden.get(key, 0)
 
-    def _created(self, kind: Kind) -> CommittedTable:
+    def _created(self, entity_type: EntityType) -> CommittedTable:
         """An empty table, with versions above all hidden ones of its key."""
-        key, schema = kind.table_key, kind.arrow_schema()
+        key, schema = entity_type.table_key, entity_type.arrow_schema()
         inline = self._store.inline
         taken = {path for other, path in self._locations.items() if other != key}
         before = self._locations.get(key)
         has_versions = before is not None and self._store.objects.list(f"{before}/_versions")
         if before is not None and before not in taken and has_versions:
             return inline.begin_again(before, schema, self._hidden[key])
-        location = _free_location(kind, taken)
+        location = _free_location(entity_type, taken)
         # Left by an unpublished attempt.
         self._store.objects.delete_prefix(location)
         if before is None:
@@ -133,20 +133,20 @@ class _Staging:
         return None if info is None else CommittedTable(ref, head, 0, info)
 
 
-def _pin(snapshot: Snapshot, kind: Kind) -> Pin:
-    pin = snapshot.pin(kind.table_key)
+def _pin(snapshot: Snapshot, entity_type: EntityType) -> Pin:
+    pin = snapshot.pin(entity_type.table_key)
     if pin is None:
-        raise InternalError(f"'{kind.table_key}' is in the schema but has no table")
+        raise InternalError(f"'{entity_type.table_key}' is in the schema but has no table")
     return pin
 
 
-def _free_location(kind: Kind, taken: set[str]) -> str:
+def _free_location(entity_type: EntityType, taken: set[str]) -> str:
     """A free location: that of its name, unless a former table of that name is there."""
-    location, life = table_location(kind), 1
+    location, life = table_location(entity_type), 1
     folder = location.partition("/")[0]
     while location in taken:
         life += 1
-        location = f"{folder}/{fnv1a_64(f'{kind.name}#{life}'):016x}"
+        location = f"{folder}/{fnv1a_64(f'{entity_type.name}#{life}'):016x}"
     return location
 
 

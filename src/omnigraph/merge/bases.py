@@ -21,6 +21,7 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, CommitNotFound, HistoryGone
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.merge.changes import (
     TableChanges,
     diff_via_base,
@@ -33,7 +34,6 @@ from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.rows import merge_rows
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.types import TableVersion
-from omnigraph.write.delta import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,31 +238,37 @@ def table_versions(state: MergeState, table_key: str) -> set[TableVersion | None
 
 
 def changes_between(
-    store: GraphStore, kind: Kind, before: MergeState | None, after: MergeState
+    store: GraphStore, entity_type: EntityType, before: MergeState | None, after: MergeState
 ) -> TableChanges:
     """The difference in the table of a type; a state of none has no rows."""
-    schema = kind.arrow_schema()
+    schema = entity_type.arrow_schema()
     if isinstance(before, CrissCrossState):
-        since = changes_between(store, kind, before.one, after)
-        return diff_via_base(schema, _merge_changes(store, kind, before), since)
+        since = changes_between(store, entity_type, before.one, after)
+        return diff_via_base(schema, _merge_changes(store, entity_type, before), since)
     if isinstance(after, CrissCrossState):
-        back = changes_between(store, kind, before, after.one).reversed()
-        return diff_via_base(schema, back, _merge_changes(store, kind, after))
-    key = kind.table_key
-    return find_changes(store, kind, None if before is None else before.pin(key), after.pin(key))
+        back = changes_between(store, entity_type, before, after.one).reversed()
+        return diff_via_base(schema, back, _merge_changes(store, entity_type, after))
+    key = entity_type.table_key
+    return find_changes(
+        store, entity_type, None if before is None else before.pin(key), after.pin(key)
+    )
 
 
-def _merge_changes(store: GraphStore, kind: Kind, state: CrissCrossState) -> TableChanges:
+def _merge_changes(
+    store: GraphStore, entity_type: EntityType, state: CrissCrossState
+) -> TableChanges:
     """The changes from the first of the two states to the merged one."""
-    if kind.table_key not in state._changes:
-        theirs = changes_between(store, kind, state.common, state.other)
-        ours = changes_between(store, kind, state.common, state.one)
-        made = merge_rows(kind, theirs, ours, Resolution(None))
+    if entity_type.table_key not in state._changes:
+        theirs = changes_between(store, entity_type, state.common, state.other)
+        ours = changes_between(store, entity_type, state.common, state.one)
+        made = merge_rows(entity_type, theirs, ours, Resolution(None))
         after = pa.concat_tables([made.new, made.changed])
         # Each side has resolved these in its own way: the merged values are unknown.
         unknown = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
         written = pa.array(after[KEY].to_pylist(), pa.string())
         before = pa.concat_tables([ours.after, rows_without(theirs.before, ours.ids)])
         before = rows_with(before, pa.concat_arrays([written, made.deleted, unknown]))
-        state._changes[kind.table_key] = with_unknown_rows(kind, before, after, unknown)
-    return state._changes[kind.table_key]
+        state._changes[entity_type.table_key] = with_unknown_rows(
+            entity_type, before, after, unknown
+        )
+    return state._changes[entity_type.table_key]

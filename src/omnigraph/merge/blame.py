@@ -12,12 +12,12 @@ from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CommitNotFound, EntityNotFound, HistoryGone, StorageMissing
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.steps import AddProperty
 from omnigraph.merge.change_filter import type_id
 from omnigraph.merge.diff import recorded_events
 from omnigraph.merge.feed import SchemaAt, first_parents
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import Kind
 
 _STAMP = "_row_last_updated_at_version"
 
@@ -34,17 +34,21 @@ class Blame:
 
 
 def find_blame(
-    store: GraphStore, schema: SchemaAt, kind: Kind, row_id: str, chain: Sequence[CommitRow]
+    store: GraphStore,
+    schema: SchemaAt,
+    entity_type: EntityType,
+    row_id: str,
+    chain: Sequence[CommitRow],
 ) -> Blame:
     """Search the commits of a branch, oldest first; the type is from the newest of them."""
-    history = _TableHistory(store, schema, kind, chain[-1])
+    history = _TableHistory(store, schema, entity_type, chain[-1])
     pin = history.pin(chain[-1])
     stamp = None if pin is None else history.stamp(pin, row_id)
     if stamp is None:
         deletion = _deletion(history, row_id, chain)
         if deletion is None:
             raise EntityNotFound(
-                f"there is no {kind.name} '{row_id}', now or in the kept history",
+                f"there is no {entity_type.name} '{row_id}', now or in the kept history",
                 details={"id": row_id},
             )
         return Blame(Commit.of(deletion), "delete")
@@ -61,13 +65,15 @@ def find_blame(
 class _TableHistory:
     """States of one table."""
 
-    def __init__(self, store: GraphStore, schema: SchemaAt, kind: Kind, newest: CommitRow) -> None:
+    def __init__(
+        self, store: GraphStore, schema: SchemaAt, entity_type: EntityType, newest: CommitRow
+    ) -> None:
         self._store = store
         self._schema = schema
         self._history = History(store)
         state = self.state(newest.commit_id)
-        self._type_id = type_id(schema(state), kind)
-        pin = state.pin(kind.table_key)
+        self._type_id = type_id(schema(state), entity_type)
+        pin = state.pin(entity_type.table_key)
         self._location = None if pin is None else pin.location
 
     def pin(self, row: CommitRow) -> Pin | None:

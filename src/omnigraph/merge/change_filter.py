@@ -13,9 +13,9 @@ from enum import StrEnum
 
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
 
 KINDS = ("node", "edge")
 
@@ -133,6 +133,6 @@ def _parsed(text: str) -> Mapping[str, object]:
     return content if isinstance(content, dict) else {"kinds": text}
 
 
-def type_id(schema: IdentifiedSchema, kind: Kind) -> int:
+def type_id(schema: IdentifiedSchema, entity_type: EntityType) -> int:
     """The stable id of a type that has rows."""
-    return schema.identity.types[kind.table_key].id
+    return schema.identity.types[entity_type.table_key].id

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import NodeType
+from omnigraph.lang.schema.catalog import EntityType, NodeType
 from omnigraph.lang.schema.migrate import is_wider
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.deltas import (
@@ -33,7 +33,6 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import ROW_ID, Table
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.storage.tables.wide_columns import is_blob, null_column
-from omnigraph.write.delta import Kind
 
 UNKNOWN = -1
 """The row id of a row whose values are unknown."""
@@ -93,19 +92,19 @@ class TableChanges:
 class Earlier:
     """A type in the earlier state, where the schema has changed since."""
 
-    kind: Kind
+    entity_type: EntityType
     names: Mapping[str, str]
     """The earlier names of its columns, by their names now; new columns are left out."""
 
-    def schema(self, kind: Kind) -> pa.Schema:
+    def schema(self, entity_type: EntityType) -> pa.Schema:
         """Columns that can hold the values of both states."""
-        old = self.kind.arrow_schema()
+        old = self.entity_type.arrow_schema()
         fields = []
-        for now in kind.arrow_schema():
+        for now in entity_type.arrow_schema():
             was = old.field(self.names[now.name]) if now.name in self.names else now
             if was.type != now.type:
-                old_type = self.kind.properties[was.name].type
-                new_type = kind.properties[now.name].type
+                old_type = self.entity_type.properties[was.name].type
+                new_type = entity_type.properties[now.name].type
                 if not is_wider(old_type, new_type.as_nullable(old_type.nullable)):
                     now = now.with_type(was.type)
             fields.append(now)
@@ -114,13 +113,13 @@ class Earlier:
 
 def find_changes(
     store: GraphStore,
-    kind: Kind,
+    entity_type: EntityType,
     before: Pin | None,
     after: Pin | None,
     earlier: Earlier | None = None,
 ) -> TableChanges:
     """The difference between two states of a type's table; none is an empty table."""
-    return _Comparison(store, kind, before, earlier).between(before, after)
+    return _Comparison(store, entity_type, before, earlier).between(before, after)
 
 
 def diff_via_base(schema: pa.Schema, one: TableChanges, other: TableChanges) -> TableChanges:
@@ -131,18 +130,20 @@ def diff_via_base(schema: pa.Schema, one: TableChanges, other: TableChanges) -> 
     return _without_equal_rows(schema, before, after)
 
 
-def with_unknown_rows(kind: Kind, before: pa.Table, after: pa.Table, ids: pa.Array) -> TableChanges:
+def with_unknown_rows(
+    entity_type: EntityType, before: pa.Table, after: pa.Table, ids: pa.Array
+) -> TableChanges:
     """Changes after which some rows are unknown: such a row differs from every other."""
     ids = pa.table({KEY: ids})
-    rows = _marked(kind, after, 0)
-    return TableChanges(before, pa.concat_tables([rows, _marked(kind, ids, UNKNOWN)]))
+    rows = _marked(entity_type, after, 0)
+    return TableChanges(before, pa.concat_tables([rows, _marked(entity_type, ids, UNKNOWN)]))
 
 
 def mark_unknown(
-    kind: Kind, one: TableChanges, other: TableChanges, ids: pa.Array
+    entity_type: EntityType, one: TableChanges, other: TableChanges, ids: pa.Array
 ) -> tuple[TableChanges, TableChanges]:
     """The changes of two sides since a state with unknown rows: both count as writers of these."""
-    unknown = _marked(kind, pa.table({KEY: ids}), UNKNOWN)
+    unknown = _marked(entity_type, pa.table({KEY: ids}), UNKNOWN)
 
     def with_unknown(side: TableChanges, opposite: TableChanges) -> TableChanges:
         before = pa.concat_tables([rows_without(side.before, ids), unknown])
@@ -155,9 +156,9 @@ def mark_unknown(
     return with_unknown(one, other), with_unknown(other, one)
 
 
-def _marked(kind: Kind, rows: pa.Table, mark: int) -> pa.Table:
+def _marked(entity_type: EntityType, rows: pa.Table, mark: int) -> pa.Table:
     """Rows with a mark instead of their row ids; missing columns are null."""
-    schema = _row_schema(kind.arrow_schema())
+    schema = _row_schema(entity_type.arrow_schema())
     columns = [
         rows[field.name] if field.name in rows.column_names else null_column(len(rows), field.type)
         for field in schema
@@ -169,18 +170,24 @@ def _marked(kind: Kind, rows: pa.Table, mark: int) -> pa.Table:
 
 class _Comparison:
     def __init__(
-        self, store: GraphStore, kind: Kind, before: Pin | None, earlier: Earlier | None
+        self,
+        store: GraphStore,
+        entity_type: EntityType,
+        before: Pin | None,
+        earlier: Earlier | None,
     ) -> None:
         self._store = store
-        self._kind = kind
+        self._kind = entity_type
         self._before = before
         self._earlier = earlier
-        self._schema = kind.arrow_schema() if earlier is None else earlier.schema(kind)
+        self._schema = (
+            entity_type.arrow_schema() if earlier is None else earlier.schema(entity_type)
+        )
         self._empty = _row_schema(self._schema).empty_table()
-        key = kind.key if isinstance(kind, NodeType) else ()
-        if earlier is not None and isinstance(earlier.kind, NodeType):
+        key = entity_type.key if isinstance(entity_type, NodeType) else ()
+        if earlier is not None and isinstance(earlier.entity_type, NodeType):
             was = tuple(earlier.names.get(name, "") for name in key)
-            key = key if was == earlier.kind.key else ()
+            key = key if was == earlier.entity_type.key else ()
         self._fixed = {KEY, *key}
         """Columns whose values never change in a row."""
         self._like: Table | None = None

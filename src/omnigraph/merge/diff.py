@@ -14,7 +14,7 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import EdgeType, kinds_of
+from omnigraph.lang.schema.catalog import EdgeType, EntityType, entity_types
 from omnigraph.lang.schema.identified import IdentifiedSchema, phase, schema_difference
 from omnigraph.lang.schema.steps import AddType
 from omnigraph.lang.values.columns import json_rows
@@ -23,7 +23,7 @@ from omnigraph.merge.changes import Earlier, TableChanges, find_changes, rows_wi
 from omnigraph.merge.conflicts import as_json
 from omnigraph.representation import brief, counts_html
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import NO_IDS, Kind
+from omnigraph.write.delta import NO_IDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,12 @@ def find_diff(
     changes: list[Change] = []
     tables: dict[str, TableCounts] = {}
     wanted = wanted.resolve([after.schema, before.schema])
-    for kind, rows in table_changes(store, before, after, wanted):
+    for entity_type, rows in table_changes(store, before, after, wanted):
         counts = counts_of(rows, wanted)
         if counts.affected:
-            tables[kind.table_key] = counts
+            tables[entity_type.table_key] = counts
         if not summary:
-            changes += changes_of(kind, rows, wanted)
+            changes += changes_of(entity_type, rows, wanted)
     events = filter(wanted.takes_event, events_between(before.schema, after.schema))
     return Diff(
         before.snapshot.manifest_version,
@@ -159,34 +159,40 @@ def find_diff(
 
 def table_changes(
     store: GraphStore, before: SchemaSnapshot | None, after: SchemaSnapshot, wanted: ChangeFilter
-) -> Iterator[tuple[Kind, TableChanges]]:
+) -> Iterator[tuple[EntityType, TableChanges]]:
     """The changes of every wanted type, nodes before edges, each by name.
 
     A type is compared with itself, whatever its earlier name. A dropped type has no changes.
     """
-    for kind in kinds_of(after.schema.catalog):
-        number = type_id(after.schema, kind)
-        if not wanted.takes(kind_name(kind), number):
+    for entity_type in entity_types(after.schema.catalog):
+        number = type_id(after.schema, entity_type)
+        if not wanted.takes(kind_name(entity_type), number):
             continue
-        old = None if before is None else _kind_of(before.schema, number)
-        new = after.snapshot.pin(kind.table_key)
+        old = None if before is None else _entity_type_of(before.schema, number)
+        new = after.snapshot.pin(entity_type.table_key)
         if old is None or before is None:
-            changes = find_changes(store, kind, None, new)
+            changes = find_changes(store, entity_type, None, new)
         else:
             pin = before.snapshot.pin(old.table_key)
-            earlier = earlier_of(before.schema, after.schema, old, kind)
-            changes = find_changes(store, kind, pin, new, earlier)
+            earlier = earlier_of(before.schema, after.schema, old, entity_type)
+            changes = find_changes(store, entity_type, pin, new, earlier)
         if not changes.is_empty:
-            yield kind, changes
+            yield entity_type, changes
 
 
-def _kind_of(schema: IdentifiedSchema, number: int) -> Kind | None:
-    kinds = kinds_of(schema.catalog)
-    return next((kind for kind in kinds if type_id(schema, kind) == number), None)
+def _entity_type_of(schema: IdentifiedSchema, number: int) -> EntityType | None:
+    return next(
+        (
+            entity_type
+            for entity_type in entity_types(schema.catalog)
+            if type_id(schema, entity_type) == number
+        ),
+        None,
+    )
 
 
 def earlier_of(
-    before: IdentifiedSchema, after: IdentifiedSchema, old: Kind, new: Kind
+    before: IdentifiedSchema, after: IdentifiedSchema, old: EntityType, new: EntityType
 ) -> Earlier | None:
     """The column names of a type in another schema; none when they are the same."""
     then = before.identity.types[old.table_key].properties
@@ -200,8 +206,8 @@ def earlier_of(
     return Earlier(old, {**{name: name for name in own}, **names})
 
 
-def kind_name(kind: Kind) -> str:
-    return "edge" if isinstance(kind, EdgeType) else "node"
+def kind_name(entity_type: EntityType) -> str:
+    return "edge" if isinstance(entity_type, EdgeType) else "node"
 
 
 def _ids(changes: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Array]:
@@ -221,19 +227,23 @@ def counts_of(changes: TableChanges, wanted: ChangeFilter) -> TableCounts:
 
 
 def changes_of(
-    kind: Kind, changes: TableChanges, wanted: ChangeFilter, start: int = 0, most: int | None = None
+    entity_type: EntityType,
+    changes: TableChanges,
+    wanted: ChangeFilter,
+    start: int = 0,
+    most: int | None = None,
 ) -> list[Change]:
     """Some of the changes of a table, in the order of their ids."""
-    schema = kind.arrow_schema()
+    schema = entity_type.arrow_schema()
     ids = pa.concat_arrays([NO_IDS, *_ids(changes, wanted).values()])
     page = ids.take(pc.sort_indices(ids)).slice(start, len(ids) if most is None else most)
     old = {row[KEY]: row for row in json_rows(rows_with(changes.before, page), schema)}
     new = {row[KEY]: row for row in json_rows(rows_with(changes.after, page), schema)}
     return [
         Change(
-            kind.table_key,
-            kind_name(kind),
-            kind.name,
+            entity_type.table_key,
+            kind_name(entity_type),
+            entity_type.name,
             row_id,
             _operation(row_id in old, row_id in new),
             old.get(row_id),

@@ -22,6 +22,7 @@ from omnigraph.commit.schema.history import recorded_schema
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.merge.change_filter import ChangeFilter, type_ids_of
 from omnigraph.merge.changes import TableChanges
@@ -36,7 +37,6 @@ from omnigraph.merge.diff import (
 )
 from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableVersion
-from omnigraph.write.delta import Kind
 
 SchemaAt = Callable[[Snapshot], IdentifiedSchema]
 """The schema that a state is read under, with its stable ids."""
@@ -141,7 +141,7 @@ class _Content:
     """The wanted content of a commit, in order: schema events, then changes by type."""
 
     events: tuple[SchemaEvent, ...]
-    tables: tuple[tuple[Kind, TableChanges], ...]
+    tables: tuple[tuple[EntityType, TableChanges], ...]
     wanted: ChangeFilter
 
     @property
@@ -154,10 +154,10 @@ class _Content:
         events = self.events[offset : offset + most]
         offset, most = max(0, offset - len(self.events)), most - len(events)
         changes: list[Change] = []
-        for kind, rows in self.tables:
+        for entity_type, rows in self.tables:
             size = counts_of(rows, self.wanted).affected
             if offset < size and len(changes) < most:
-                changes += changes_of(kind, rows, self.wanted, offset, most - len(changes))
+                changes += changes_of(entity_type, rows, self.wanted, offset, most - len(changes))
             offset = max(0, offset - size)
         return events, changes
 

@@ -16,7 +16,7 @@ from omnigraph.commit.metadata import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import WriteView
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, EntityType, entity_types
 from omnigraph.merge.bases import (
     AncestryGap,
     Inherited,
@@ -31,7 +31,7 @@ from omnigraph.storage.tables.deltas import delete_rows
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import ROW_ID
 from omnigraph.storage.tables.types import StagedTable
-from omnigraph.write.delta import Effect, Kind, TableDelta, TableRows
+from omnigraph.write.delta import Effect, TableDelta, TableRows
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 
@@ -64,9 +64,9 @@ class MergePlan:
 
 def changed_tables(
     catalog: Catalog, base: MergeState, source: Snapshot, gap: AncestryGap | None
-) -> dict[str, Kind]:
+) -> dict[str, EntityType]:
     """The types whose tables a merge may write: any, if the base is incomplete."""
-    types = {kind.table_key: kind for kind in kinds_of(catalog)}
+    types = {entity_type.table_key: entity_type for entity_type in entity_types(catalog)}
     return {
         key: types[key]
         for key in sorted(types)
@@ -88,25 +88,25 @@ def plan_merge(
     counts: dict[str, TableCounts] = {}
     conflicts: list[RowConflict] = []
     located: dict[str, LocatedRows] = {}
-    for key, kind in changed_tables(catalog, base, source, gap).items():
+    for key, entity_type in changed_tables(catalog, base, source, gap).items():
         if source.table_version(key) == target.table_version(key):
             continue
-        theirs = changes_between(store, kind, base, source)
+        theirs = changes_between(store, entity_type, base, source)
         if theirs.is_empty and gap is None:
             continue
-        ours = changes_between(store, kind, base, target)
+        ours = changes_between(store, entity_type, base, target)
         if gap is not None:
-            ids = _unknown_ids(store, kind, base, gap, theirs, ours)
-            theirs, ours = mark_unknown(kind, theirs, ours, ids)
-        merged = merge_rows(kind, theirs, ours, resolution)
+            ids = _unknown_ids(store, entity_type, base, gap, theirs, ours)
+            theirs, ours = mark_unknown(entity_type, theirs, ours, ids)
+        merged = merge_rows(entity_type, theirs, ours, resolution)
         conflicts += merged.conflicts
         if not merged.is_empty:
-            deltas[key] = _delta(kind, merged)
+            deltas[key] = _delta(entity_type, merged)
             changed, deleted = merged.changed.num_rows, len(merged.deleted)
             counts[key] = TableCounts(merged.new.num_rows, changed, deleted)
             is_simple = isinstance(base, Snapshot) and gap is None
             if is_simple and 0 < changed + deleted <= _MOST_ROWS:
-                rows = locate_rows(kind, merged, theirs, ours)
+                rows = locate_rows(entity_type, merged, theirs, ours)
                 located |= {} if rows is None else {key: rows}
     validator = Validator(store, catalog, deltas)
     judged = validator.judge(target, None)
@@ -118,7 +118,7 @@ def plan_merge(
 
 def _unknown_ids(
     store: GraphStore,
-    kind: Kind,
+    entity_type: EntityType,
     base: MergeState,
     gap: AncestryGap,
     theirs: TableChanges,
@@ -133,7 +133,7 @@ def _unknown_ids(
     def written(side: TableChanges, how: Inherited) -> pa.Array:
         if how.until is None:
             return side.written
-        return changes_between(store, kind, base, how.until).written
+        return changes_between(store, entity_type, base, how.until).written
 
     source, target = written(theirs, gap.source), written(ours, gap.target)
     if gap.source.is_exact and gap.target.is_exact:
@@ -148,20 +148,20 @@ def _unknown_ids(
     return ids_without(ids_with(ids, either), new)
 
 
-def _delta(kind: Kind, merged: MergedRows) -> TableDelta:
-    schema = kind.arrow_schema()
+def _delta(entity_type: EntityType, merged: MergedRows) -> TableDelta:
+    schema = entity_type.arrow_schema()
     deleted = merged.deleted.cast(pa.string())
     if not merged.new.num_rows and not merged.changed.num_rows:
-        return TableDelta(kind, Effect.DELETE, None, deleted)
+        return TableDelta(entity_type, Effect.DELETE, None, deleted)
     rows = pa.concat_tables([merged.new, merged.changed]).cast(schema).combine_chunks()
     if not merged.changed.num_rows and not len(deleted):
         # Ids that are new to the target need no look at its table.
-        return TableDelta(kind, Effect.APPEND, TableRows(rows), new_ids=True)
-    return TableDelta(kind, Effect.UPSERT, TableRows(rows), deleted)
+        return TableDelta(entity_type, Effect.APPEND, TableRows(rows), new_ids=True)
+    return TableDelta(entity_type, Effect.UPSERT, TableRows(rows), deleted)
 
 
 def locate_rows(
-    kind: Kind, merged: MergedRows, source: TableChanges, target: TableChanges
+    entity_type: EntityType, merged: MergedRows, source: TableChanges, target: TableChanges
 ) -> LocatedRows | None:
     """The rows that a merge replaces and deletes; none where their row ids are unknown."""
     sources = [target.after]
@@ -173,7 +173,7 @@ def locate_rows(
     deleted = pc.index_in(merged.deleted, value_set=keys)
     if changed.null_count or deleted.null_count:
         return None
-    schema = kind.arrow_schema()
+    schema = entity_type.arrow_schema()
     return LocatedRows(
         merged.changed.cast(schema),
         numbers[changed.to_numpy()],

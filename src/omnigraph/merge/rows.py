@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InputError, ValueConversionError
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.columns import convert_column, json_row
 from omnigraph.merge.changes import (
@@ -30,7 +30,6 @@ from omnigraph.merge.conflicts import OURS, THEIRS, Choice, ConflictKind, Resolu
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import ROW_ID
-from omnigraph.write.delta import Kind
 
 ENDS = ("src", "dst")
 
@@ -52,34 +51,38 @@ class MergedRows:
 
 
 def merge_rows(
-    kind: Kind, source: TableChanges, target: TableChanges, resolution: Resolution
+    entity_type: EntityType, source: TableChanges, target: TableChanges, resolution: Resolution
 ) -> MergedRows:
     """Merge two sets of changes since one state, on top of the target."""
     both = ids_with(source.ids, target.ids)
-    schema = _loose(kind)
+    schema = _loose(entity_type)
     alone = rows_without(source.after, both).select(schema.names).cast(schema)
     new, changed = rows_with(alone, source.inserted), rows_with(alone, source.updated)
     merged = MergedRows(new, changed, ids_without(source.deleted, both))
     if len(both):
-        other = _ThreeWay(kind, source, target, both).merge(resolution)
+        other = _ThreeWay(entity_type, source, target, both).merge(resolution)
         merged = MergedRows(
             pa.concat_tables([merged.new, other.new]),
             pa.concat_tables([merged.changed, other.changed]),
             pa.concat_arrays([merged.deleted, other.deleted]),
             other.conflicts,
         )
-    return _deduplicate_edges(kind, merged, target) if isinstance(kind, EdgeType) else merged
+    return (
+        _deduplicate_edges(entity_type, merged, target)
+        if isinstance(entity_type, EdgeType)
+        else merged
+    )
 
 
 class _ThreeWay:
     """Rows that both sides changed, in three aligned states; absent rows are all null."""
 
     def __init__(
-        self, kind: Kind, source: TableChanges, target: TableChanges, ids: pa.Array
+        self, entity_type: EntityType, source: TableChanges, target: TableChanges, ids: pa.Array
     ) -> None:
-        self._kind = kind
+        self._kind = entity_type
         self._ids = ids
-        self._names = kind.arrow_schema().names
+        self._names = entity_type.arrow_schema().names
         # Both sides changed these rows since the same state: either has the base.
         before, self._was = _aligned(source.before, ids, [*self._names, ROW_ID])
         self._unknown: Mask = before.pop(ROW_ID).fill_null(0).to_numpy() == UNKNOWN
@@ -192,9 +195,9 @@ class _ThreeWay:
         return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _loose(kind: Kind) -> pa.Schema:
+def _loose(entity_type: EntityType) -> pa.Schema:
     """The columns of a type, all nullable: the validator checks nulls."""
-    return pa.schema([field.with_nullable(True) for field in kind.arrow_schema()])
+    return pa.schema([field.with_nullable(True) for field in entity_type.arrow_schema()])
 
 
 def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str, pa.Array], Mask]:
@@ -205,24 +208,26 @@ def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str,
     return columns, exists
 
 
-def _values(kind: Kind, conflict: RowConflict, choice: Mapping[str, Any]) -> dict[str, pa.Array]:
+def _values(
+    entity_type: EntityType, conflict: RowConflict, choice: Mapping[str, Any]
+) -> dict[str, pa.Array]:
     """The chosen values, each as a column of one."""
     columns = {}
     for name, value in choice.items():
-        is_end = isinstance(kind, EdgeType) and name in ENDS
-        key = kind.key if isinstance(kind, NodeType) else ()
-        if name in key or (name not in kind.properties and not is_end):
-            why = "is its key" if name in key else f"is not a property of {kind.name}"
+        is_end = isinstance(entity_type, EdgeType) and name in ENDS
+        key = entity_type.key if isinstance(entity_type, NodeType) else ()
+        if name in key or (name not in entity_type.properties and not is_end):
+            why = "is its key" if name in key else f"is not a property of {entity_type.name}"
             raise InputError(
                 f"the choice for '{conflict.conflict_id}' names '{name}', which {why}",
                 details={"conflict_id": conflict.conflict_id, "property": name},
             )
-        type_ = PropType(Scalar.STRING) if is_end else kind.properties[name].type
+        type_ = PropType(Scalar.STRING) if is_end else entity_type.properties[name].type
         column, problems = convert_column(name, type_, [value])
         if problems or (value is None and not type_.nullable):
             problem = problems[0].message if problems else "it is required"
             raise ValueConversionError(
-                f"the choice for '{conflict.conflict_id}': {kind.name}.{name}: {problem}",
+                f"the choice for '{conflict.conflict_id}': {entity_type.name}.{name}: {problem}",
                 details={"conflict_id": conflict.conflict_id, "property": name},
             )
         columns[name] = column
@@ -232,14 +237,16 @@ def _values(kind: Kind, conflict: RowConflict, choice: Mapping[str, Any]) -> dic
 # -- edges inserted on both sides ----------------------------------------------------------------
 
 
-def _deduplicate_edges(kind: EdgeType, merged: MergedRows, target: TableChanges) -> MergedRows:
+def _deduplicate_edges(
+    entity_type: EdgeType, merged: MergedRows, target: TableChanges
+) -> MergedRows:
     """Drop new edges that the target has too, where source and target make an edge unique."""
-    if not any(set(columns) == set(ENDS) for columns in kind.unique):
+    if not any(set(columns) == set(ENDS) for columns in entity_type.unique):
         return merged
     mine = rows_with(target.after, target.inserted)
     if not mine.num_rows or not merged.new.num_rows:
         return merged
-    names = [name for name in kind.arrow_schema().names if name != KEY]
+    names = [name for name in entity_type.arrow_schema().names if name != KEY]
     ours, theirs = (
         zip(rows["src"].to_pylist(), rows["dst"].to_pylist(), strict=True)
         for rows in (mine, merged.new)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, text_of
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, text_of
 from omnigraph.spark.load.read_tasks import cached_catalog
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.objects.failures import translate
@@ -29,7 +29,6 @@ from omnigraph.storage.tables.fragments import (
     report_removed_version,
 )
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder
 from omnigraph.write.export import Encoder, Export, typed_batch, write_parquet
 
@@ -73,28 +72,30 @@ def export_files(
 
 def _tasks(export: Export, catalog: Catalog, top: Path, format: str) -> Iterator[ExportTask]:
     text = text_of(catalog)
-    for kind, table in export.tables():
-        folder = top / ("edges" if isinstance(kind, EdgeType) else "nodes") / kind.name
+    for entity_type, table in export.tables():
+        folder = (
+            top / ("edges" if isinstance(entity_type, EdgeType) else "nodes") / entity_type.name
+        )
         locator = locate_table(export.datasets, table)
         # A type without rows has an empty file.
         for number, group in enumerate(
             list(fragment_groups(table.fragments(), _FILE_ROWS)) or [()]
         ):
             name = f"part-{number:05}.{format}"
-            yield ExportTask(text, kind.table_key, format, locator, group, str(folder), name)
+            yield ExportTask(text, entity_type.table_key, format, locator, group, str(folder), name)
 
 
 def write_file(task: ExportTask) -> int:
     """Write one file; gives its number of rows."""
-    kind = find_type(cached_catalog(task.catalog), task.table_key)
+    entity_type = find_type(cached_catalog(task.catalog), task.table_key)
     final = Path(task.folder, task.name)
     # Each attempt has its own temporary file; the last rename wins, with the same rows.
     temporary = Path(task.folder, f".{task.name}.{new_ulid()}")
     try:
         if task.format == "parquet":
-            count = write_parquet(temporary, kind, _batches(task, kind))
+            count = write_parquet(temporary, entity_type, _batches(task, entity_type))
         else:
-            count = _write_lines(task, kind, temporary)
+            count = _write_lines(task, entity_type, temporary)
         temporary.replace(final)
     except OSError as error:
         raise translate(error, "write", str(final)) from error
@@ -104,20 +105,20 @@ def write_file(task: ExportTask) -> int:
     return count
 
 
-def _write_lines(task: ExportTask, kind: Kind, path: Path) -> int:
-    encoder, count = Encoder(kind), 0
+def _write_lines(task: ExportTask, entity_type: EntityType, path: Path) -> int:
+    encoder, count = Encoder(entity_type), 0
     with path.open("wb", buffering=_BUFFER) as file:
-        for batch in _batches(task, kind):
+        for batch in _batches(task, entity_type):
             for line in encoder.lines(batch):
                 file.write(f"{line}\n".encode())
             count += batch.num_rows
     return count
 
 
-def _batches(task: ExportTask, kind: Kind) -> Iterator[pa.RecordBatch]:
+def _batches(task: ExportTask, entity_type: EntityType) -> Iterator[pa.RecordBatch]:
     if not task.fragments:
         return
-    schema = kind.arrow_schema()
+    schema = entity_type.arrow_schema()
     with report_removed_version(task.locator):
         for batch in open_version(task.locator).whole_rows(schema.names, None, task.fragments):
             yield typed_batch(batch, schema)

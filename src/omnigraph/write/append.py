@@ -49,13 +49,16 @@ class Append:
     def __init__(self, store: GraphStore, catalog: Catalog, rows: Mapping[str, Rows]) -> None:
         deltas: dict[str, TableDelta] = {}
         for name, given in rows.items():
-            kind, table = conform(catalog, name, given)
-            if kind.table_key in deltas:
+            entity_type, table = conform(catalog, name, given)
+            if entity_type.table_key in deltas:
                 raise InputError(
-                    f"{kind.table_key} is given twice", details={"table_key": kind.table_key}
+                    f"{entity_type.table_key} is given twice",
+                    details={"table_key": entity_type.table_key},
                 )
             if table.num_rows:
-                deltas[kind.table_key] = TableDelta(kind, Effect.APPEND, TableRows(table))
+                deltas[entity_type.table_key] = TableDelta(
+                    entity_type, Effect.APPEND, TableRows(table)
+                )
         self.touches = frozenset(deltas)
         self._deltas = deltas
         self._validator = Validator(store, catalog, deltas)

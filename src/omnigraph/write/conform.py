@@ -54,61 +54,63 @@ def conform(
     catalog: Catalog, name: str, rows: pa.Table | pa.RecordBatch
 ) -> tuple[NodeType | EdgeType, pa.Table]:
     """Rows in the columns of their type, with ids where the schema says how to make them."""
-    kind = find_type(catalog, name)
-    refuse_wide(kind)
+    entity_type = find_type(catalog, name)
+    refuse_wide(entity_type)
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     if not isinstance(table, pa.Table):
         raise InputError(
             f"the rows of '{name}' are not an Arrow table",
             hint="pass a pyarrow.Table or a pyarrow.RecordBatch",
-            details={"table_key": kind.table_key},
+            details={"table_key": entity_type.table_key},
         )
-    schema = kind.arrow_schema()
+    schema = entity_type.arrow_schema()
     repeated = first_repeated(table.column_names)
     if repeated is not None:
         raise InputError(
-            f"{kind.table_key}: the column '{repeated}' is given twice",
-            details={"table_key": kind.table_key, "property": repeated},
+            f"{entity_type.table_key}: the column '{repeated}' is given twice",
+            details={"table_key": entity_type.table_key, "property": repeated},
         )
     unknown = [column for column in table.column_names if column not in schema.names]
     if unknown:
         raise InputError(
-            f"{kind.table_key} has no property '{unknown[0]}'",
+            f"{entity_type.table_key} has no property '{unknown[0]}'",
             hint=_suggestion(unknown[0], schema.names),
-            details={"table_key": kind.table_key, "property": unknown[0]},
+            details={"table_key": entity_type.table_key, "property": unknown[0]},
         )
-    columns = [_column(kind, table, field) for field in schema]
-    return kind, pa.Table.from_arrays(columns, schema=schema)
+    columns = [_column(entity_type, table, field) for field in schema]
+    return entity_type, pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(kind: NodeType | EdgeType, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+def _column(entity_type: NodeType | EdgeType, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if field.name == KEY:
-        return _ids(kind, table)
+        return _ids(entity_type, table)
     if field.name not in table.column_names:
         if not field.nullable and table.num_rows:
             raise InputError(
-                f"{kind.table_key}: the required property '{field.name}' is missing",
-                details={"table_key": kind.table_key, "property": field.name},
+                f"{entity_type.table_key}: the required property '{field.name}' is missing",
+                details={"table_key": entity_type.table_key, "property": field.name},
             )
         return null_column(table.num_rows, field.type)
-    column = _cast(kind, table[field.name], field)
+    column = _cast(entity_type, table[field.name], field)
     if not field.nullable and column.null_count:
         raise ValueConversionError(
-            f"{kind.table_key}: the required property '{field.name}' has null values",
-            details={"table_key": kind.table_key, "property": field.name},
+            f"{entity_type.table_key}: the required property '{field.name}' has null values",
+            details={"table_key": entity_type.table_key, "property": field.name},
         )
-    prop = kind.properties.get(field.name)
+    prop = entity_type.properties.get(field.name)
     flaws = () if prop is None else (flaw(prop.type, chunk) for chunk in column.chunks)
     for problem in flaws:
         if problem is not None:
             raise ValueConversionError(
-                f"{kind.table_key}: '{field.name}' {problem}",
-                details={"table_key": kind.table_key, "property": field.name},
+                f"{entity_type.table_key}: '{field.name}' {problem}",
+                details={"table_key": entity_type.table_key, "property": field.name},
             )
     return column
 
 
-def _cast(kind: NodeType | EdgeType, column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _cast(
+    entity_type: NodeType | EdgeType, column: pa.ChunkedArray, field: pa.Field
+) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
     if _is_kindred(column.type, field.type):
@@ -117,11 +119,11 @@ def _cast(kind: NodeType | EdgeType, column: pa.ChunkedArray, field: pa.Field) -
     if pa.types.is_large_binary(field.type) and _is(_TEXTS, column.type):
         with suppress(ValueConversionError):
             return _from_base64(column)
-    prop = kind.properties.get(field.name)
+    prop = entity_type.properties.get(field.name)
     raise ValueConversionError(
-        f"{kind.table_key}: values of '{field.name}' ({type_name(column.type)}) "
+        f"{entity_type.table_key}: values of '{field.name}' ({type_name(column.type)}) "
         f"do not fit {type_name(field.type) if prop is None else prop.type}",
-        details={"table_key": kind.table_key, "property": field.name},
+        details={"table_key": entity_type.table_key, "property": field.name},
     )
 
 
@@ -219,12 +221,12 @@ def _is(family: _Family, given: pa.DataType) -> bool:
     return any(is_type(given) for is_type in family)
 
 
-def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
+def _ids(entity_type: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
     """The ids of rows: their key where the type has one, else as given, else new ones."""
     given = None
     if KEY in table.column_names:
-        given = _cast(kind, table[KEY], pa.field(KEY, pa.string(), nullable=False))
-    if not isinstance(kind, NodeType) or not kind.key:
+        given = _cast(entity_type, table[KEY], pa.field(KEY, pa.string(), nullable=False))
+    if not isinstance(entity_type, NodeType) or not entity_type.key:
         if given is None or given.null_count == len(given):
             return pa.chunked_array([new_ids(table.num_rows)])
         if given.null_count:
@@ -232,20 +234,20 @@ def _ids(kind: NodeType | EdgeType, table: pa.Table) -> pa.ChunkedArray:
             flat = given.combine_chunks()
             return pa.chunked_array([pc.replace_with_mask(flat, pc.is_null(flat), new)])
         return given
-    made = _key_ids(kind, table)
+    made = _key_ids(entity_type, table)
     if given is not None and pc.any(pc.not_equal(given, made)).as_py():
         raise InputError(
-            f"{kind.table_key}: the id of a row is its key {', '.join(kind.key)}; "
+            f"{entity_type.table_key}: the id of a row is its key {', '.join(entity_type.key)}; "
             "another id was given",
             hint=f"leave the column '{KEY}' out",
-            details={"table_key": kind.table_key, "property": KEY},
+            details={"table_key": entity_type.table_key, "property": KEY},
         )
     return made
 
 
-def _key_ids(kind: NodeType, table: pa.Table) -> pa.ChunkedArray:
-    schema = kind.arrow_schema()
-    columns = [_column(kind, table, schema.field(name)) for name in kind.key]
+def _key_ids(entity_type: NodeType, table: pa.Table) -> pa.ChunkedArray:
+    schema = entity_type.arrow_schema()
+    columns = [_column(entity_type, table, schema.field(name)) for name in entity_type.key]
     spelled = spelled_keys(columns)
     if spelled is not None:
         return spelled

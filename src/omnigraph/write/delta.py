@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import LimitExceeded
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.types import MOST_DIMENSIONS
 from omnigraph.storage.tables.store import Data
 
-Kind: TypeAlias = NodeType | EdgeType
 NO_IDS = pa.array([], pa.string())
 
 
@@ -101,7 +100,7 @@ class TableDelta:
     ``made_ids``: the ids were generated, so no two are equal either.
     """
 
-    kind: Kind
+    entity_type: EntityType
     effect: Effect
     rows: RowSource | None = None
     deleted: pa.Array = field(default_factory=lambda: NO_IDS)
@@ -110,7 +109,7 @@ class TableDelta:
 
     @property
     def table_key(self) -> str:
-        return self.kind.table_key
+        return self.entity_type.table_key
 
     @property
     def num_rows(self) -> int:
@@ -124,7 +123,7 @@ class TableDelta:
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of the rows; empty when there are none."""
         if self.rows is None:
-            return self.kind.arrow_schema().empty_table()[name]
+            return self.entity_type.arrow_schema().empty_table()[name]
         return self.rows.select([name])[name]
 
     @property
@@ -135,15 +134,15 @@ class TableDelta:
 Deltas: TypeAlias = Mapping[str, TableDelta]
 
 
-def refuse_wide(kind: Kind) -> None:
+def refuse_wide(entity_type: EntityType) -> None:
     """Refuse rows of a type whose vectors, declared by another program, are too wide.
 
     Even a null in such a column takes the memory of a value.
     """
-    for prop in kind.properties.values():
+    for prop in entity_type.properties.values():
         if prop.type.is_vector and (prop.type.dimension or 0) > MOST_DIMENSIONS:
             raise LimitExceeded(
-                f"{kind.name}.{prop.name} is {prop.type}, and rows with more than "
+                f"{entity_type.name}.{prop.name} is {prop.type}, and rows with more than "
                 f"{MOST_DIMENSIONS} dimensions cannot be written",
                 hint="drop the property, or write with the program that declared it",
                 details={"property": prop.name, "dimension": prop.type.dimension},

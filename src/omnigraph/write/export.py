@@ -18,14 +18,13 @@ import pyarrow.parquet as pq
 from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore, detect_removal
 from omnigraph.errors import InputError, ValueConversionError
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, entity_types
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import exported_values
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
 from omnigraph.write.destinations import new_folder, replaced_file
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -38,10 +37,10 @@ _GROUP_BYTES = 16 << 20
 class Encoder:
     """Rows of one type: all properties, including nulls, and the id."""
 
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-        self._is_edge = isinstance(kind, EdgeType)
-        self._head = _JSON({"edge" if self._is_edge else "type": kind.name})[:-1]
+    def __init__(self, entity_type: EntityType) -> None:
+        self._kind = entity_type
+        self._is_edge = isinstance(entity_type, EdgeType)
+        self._head = _JSON({"edge" if self._is_edge else "type": entity_type.name})[:-1]
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[str]:
         """One JSON object per row, without a line end."""
@@ -86,17 +85,17 @@ class Export:
         self._store = store
         self._snapshot = snapshot
         self._lease = SnapshotLease(store.root.uri, snapshot)
-        every = kinds_of(catalog)
+        every = entity_types(catalog)
         if types is not None:
             wanted = {_named(catalog, name).table_key for name in types}
-            every = [kind for kind in every if kind.table_key in wanted]
+            every = [entity_type for entity_type in every if entity_type.table_key in wanted]
         self._kinds = every
 
     def lines(self) -> Iterator[str]:
         """One JSON object after the other, each without its line end."""
-        for kind, pin in self._pinned():
-            encoder = Encoder(kind)
-            for batch in self._batches(kind, pin):
+        for entity_type, pin in self._pinned():
+            encoder = Encoder(entity_type)
+            for batch in self._batches(entity_type, pin):
                 yield from encoder.lines(batch)
 
     def write_lines(self, path: Path, last: str | None = None) -> int:
@@ -117,36 +116,36 @@ class Export:
         """Write ``nodes/<Type>.parquet`` and ``edges/<Type>.parquet``; gives how many rows."""
         count = 0
         with new_folder(folder) as top:
-            for kind, pin in self._pinned():
-                folder_of_type = top / ("edges" if isinstance(kind, EdgeType) else "nodes")
+            for entity_type, pin in self._pinned():
+                folder_of_type = top / ("edges" if isinstance(entity_type, EdgeType) else "nodes")
                 folder_of_type.mkdir(exist_ok=True)
-                path = folder_of_type / f"{kind.name}.parquet"
-                count += write_parquet(path, kind, self._batches(kind, pin))
+                path = folder_of_type / f"{entity_type.name}.parquet"
+                count += write_parquet(path, entity_type, self._batches(entity_type, pin))
         return count
 
     @property
     def datasets(self) -> Datasets:
         return self._store.datasets
 
-    def tables(self) -> Iterator[tuple[Kind, Table]]:
+    def tables(self) -> Iterator[tuple[EntityType, Table]]:
         """What is to be written, for whoever writes it himself."""
-        for kind, pin in self._pinned():
-            yield kind, self._store.table(pin)
+        for entity_type, pin in self._pinned():
+            yield entity_type, self._store.table(pin)
 
     def lasting(self) -> AbstractContextManager[None]:
         """For whoever reads the tables: what cleanup removed meanwhile is said as such."""
         return detect_removal(self._store, self._snapshot)
 
-    def _pinned(self) -> Iterator[tuple[Kind, Pin]]:
-        for kind in self._kinds:
-            pin = self._snapshot.pin(kind.table_key)
+    def _pinned(self) -> Iterator[tuple[EntityType, Pin]]:
+        for entity_type in self._kinds:
+            pin = self._snapshot.pin(entity_type.table_key)
             if pin is not None:
-                yield kind, pin
+                yield entity_type, pin
 
-    def _batches(self, kind: Kind, pin: Pin) -> Iterator[pa.RecordBatch]:
+    def _batches(self, entity_type: EntityType, pin: Pin) -> Iterator[pa.RecordBatch]:
         if not pin.row_count:
             return
-        schema = kind.arrow_schema()
+        schema = entity_type.arrow_schema()
         with self.lasting():
             table = self._store.table(pin)
             for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES):
@@ -166,15 +165,15 @@ def typed_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _named(catalog: Catalog, name: object) -> Kind:
+def _named(catalog: Catalog, name: object) -> EntityType:
     if not isinstance(name, str):
         raise InputError(f"types holds {type(name).__name__}", hint="pass the names of types")
     return find_type(catalog, name)
 
 
-def write_parquet(path: Path, kind: Kind, batches: Iterable[pa.RecordBatch]) -> int:
+def write_parquet(path: Path, entity_type: EntityType, batches: Iterable[pa.RecordBatch]) -> int:
     """Write a file of typed batches; gives how many rows."""
-    schema, count = _parquet_schema(kind), 0
+    schema, count = _parquet_schema(entity_type), 0
     with pq.ParquetWriter(path, schema) as writer:
         for rows in _parquet_groups(batches, schema):
             writer.write_table(rows)
@@ -182,10 +181,10 @@ def write_parquet(path: Path, kind: Kind, batches: Iterable[pa.RecordBatch]) -> 
     return count
 
 
-def _parquet_schema(kind: Kind) -> pa.Schema:
+def _parquet_schema(entity_type: EntityType) -> pa.Schema:
     """Parquet has no ``date64``: moments are timestamps there."""
     fields = []
-    for field in kind.arrow_schema():
+    for field in entity_type.arrow_schema():
         inner = field.type.value_type if pa.types.is_list(field.type) else field.type
         if pa.types.is_date64(inner):
             moment = pa.timestamp("ms")

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError, OmniGraphError
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (
@@ -37,7 +38,7 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import StagedTable
 from omnigraph.storage.tables.upserts import NEW
 from omnigraph.storage.tables.wide_columns import is_blob
-from omnigraph.write.delta import Effect, Kind
+from omnigraph.write.delta import Effect
 
 Replaced: TypeAlias = tuple[np.ndarray, np.ndarray, Deletions]
 """Positions of replacing rows, the row ids they replace, and the deletions of those."""
@@ -85,7 +86,7 @@ class FragmentRows:
 
     def __init__(
         self,
-        kind: Kind,
+        entity_type: EntityType,
         target: FragmentTarget,
         fragments: Sequence[StagedFragment],
         executor: Executor,
@@ -93,7 +94,7 @@ class FragmentRows:
         ledger: FragmentLedger,
         replacer: Replacer | None = None,
     ) -> None:
-        self.kind = kind
+        self.entity_type = entity_type
         self._target = target
         self._fragments = tuple(fragments)
         self._executor = executor
@@ -112,7 +113,7 @@ class FragmentRows:
 
     @property
     def names(self) -> Sequence[str]:
-        return list(self.kind.arrow_schema().names)
+        return list(self.entity_type.arrow_schema().names)
 
     def select(self, columns: Sequence[str]) -> pa.Table:
         schema = self._projection(columns)
@@ -138,7 +139,7 @@ class FragmentRows:
         raise InternalError("rows in fragments are staged as fragments")
 
     def _projection(self, columns: Sequence[str]) -> pa.Schema:
-        schema = self.kind.arrow_schema()
+        schema = self.entity_type.arrow_schema()
         return pa.schema([schema.field(name) for name in columns])
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -207,7 +208,7 @@ class FragmentRows:
         label: str,
     ) -> dict[int, list[list[StagedFragment]]]:
         """Rewrite fragments by number: new ones for each array of row numbers."""
-        schema = bytes(self.kind.arrow_schema().serialize())
+        schema = bytes(self.entity_type.arrow_schema().serialize())
         tasks = [
             _RewriteTask(schema, locator, self._target, fragments[number], arrays)
             for number, arrays in rows.items()

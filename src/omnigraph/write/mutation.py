@@ -27,7 +27,7 @@ from omnigraph.errors import InputError, InternalError, ValueConversionError
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import CheckedStatement, StatementKind
 from omnigraph.lang.query.typed import NOW_PARAMETER, EntityKind
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, NodeType
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import convert_column
@@ -39,7 +39,7 @@ from omnigraph.plan.nodes import MutationPlan
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
-from omnigraph.write.delta import NO_IDS, Effect, Kind, TableDelta, TableRows, refuse_wide
+from omnigraph.write.delta import NO_IDS, Effect, TableDelta, TableRows, refuse_wide
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 from omnigraph.write.validate.finder import any_present
@@ -99,10 +99,10 @@ class Mutation:
         """Every table that the statements may change."""
         keys: set[str] = set()
         for step in self._plan.statements:
-            kind = _kind(self._catalog, step)
-            keys.add(kind.table_key)
-            if step.kind is StatementKind.DELETE and isinstance(kind, NodeType):
-                keys.update(edge.table_key for edge in _incident(self._catalog, kind))
+            entity_type = _entity_type(self._catalog, step)
+            keys.add(entity_type.table_key)
+            if step.kind is StatementKind.DELETE and isinstance(entity_type, NodeType):
+                keys.update(edge.table_key for edge in _incident(self._catalog, entity_type))
         return frozenset(keys)
 
     @property
@@ -113,7 +113,7 @@ class Mutation:
     def prepare(self, view: WriteView) -> PreparedWrite:
         run = _Run(self._store, self._catalog, view.snapshot, self._files)
         for step in self._plan.statements:
-            run.execute(step, _kind(self._catalog, step))
+            run.execute(step, _entity_type(self._catalog, step))
         deltas = run.deltas()
         if not deltas:
             return PreparedWrite({}, met=dict(run.affected))
@@ -135,20 +135,20 @@ class _Run:
         self._snapshot = snapshot
         self._pending: dict[str, PendingTable] = {}
         self._deleted: dict[str, pa.Array] = {}
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, EntityType] = {}
         self._inserted: set[str] = set()
         self._updated: set[str] = set()
         self.affected: Counter[str] = Counter()
 
-    def execute(self, step: CheckedStatement, kind: Kind) -> None:
-        self._kinds[kind.table_key] = kind
+    def execute(self, step: CheckedStatement, entity_type: EntityType) -> None:
+        self._kinds[entity_type.table_key] = entity_type
         match step.kind:
             case StatementKind.INSERT:
-                self._insert(step, kind)
+                self._insert(step, entity_type)
             case StatementKind.UPDATE:
-                self._update(step, kind)
+                self._update(step, entity_type)
             case StatementKind.DELETE:
-                self._delete(step, kind)
+                self._delete(step, entity_type)
 
     def deltas(self) -> dict[str, TableDelta]:
         deltas: dict[str, TableDelta] = {}
@@ -157,7 +157,9 @@ class _Run:
             if rows.num_rows:
                 effect = self._effect(key, pending)
                 is_new = effect is Effect.APPEND
-                deltas[key] = TableDelta(pending.kind, effect, TableRows(rows), new_ids=is_new)
+                deltas[key] = TableDelta(
+                    pending.entity_type, effect, TableRows(rows), new_ids=is_new
+                )
         for key, ids in self._deleted.items():
             if len(ids):
                 deltas[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
@@ -169,45 +171,50 @@ class _Run:
             return Effect.UPDATE
         if key in self._updated:
             return Effect.UPSERT
-        kind = pending.kind
-        table = self._committed(kind) if isinstance(kind, NodeType) and kind.key else None
+        entity_type = pending.entity_type
+        table = (
+            self._committed(entity_type)
+            if isinstance(entity_type, NodeType) and entity_type.key
+            else None
+        )
         meets = table is not None and any_present(table, pending.ids())
         return Effect.UPSERT if meets else Effect.APPEND
 
     # -- statements ----------------------------------------------------------------------
 
-    def _insert(self, step: CheckedStatement, kind: Kind) -> None:
+    def _insert(self, step: CheckedStatement, entity_type: EntityType) -> None:
         values = {
-            _ENDS.get(name, name): _assigned(kind, name, expr, self._files)
+            _ENDS.get(name, name): _assigned(entity_type, name, expr, self._files)
             for name, expr in step.assignments
         }
-        for prop in kind.properties.values():
+        for prop in entity_type.properties.values():
             if not prop.type.nullable and prop.name not in values:
-                raise _required(kind, prop.name)
+                raise _required(entity_type, prop.name)
         row_id = new_ulid()
-        if isinstance(kind, NodeType) and kind.key:
-            row_id = key_id([to_timestamp(values[name])[0].as_py() for name in kind.key])
-        self._inserted.add(kind.table_key)
-        self._table(kind).insert(row_id, values)
-        self.affected[kind.table_key] += 1
+        if isinstance(entity_type, NodeType) and entity_type.key:
+            row_id = key_id([to_timestamp(values[name])[0].as_py() for name in entity_type.key])
+        self._inserted.add(entity_type.table_key)
+        self._table(entity_type).insert(row_id, values)
+        self.affected[entity_type.table_key] += 1
 
-    def _update(self, step: CheckedStatement, kind: Kind) -> None:
+    def _update(self, step: CheckedStatement, entity_type: EntityType) -> None:
         columns = None
-        blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
+        blobs = [p.name for p in entity_type.properties.values() if p.type.scalar is Scalar.BLOB]
         assigned = {name for name, _ in step.assignments}
         if set(blobs) - assigned:
-            schema = kind.arrow_schema()
+            schema = entity_type.arrow_schema()
             columns = tuple(n for n in schema.names if n not in blobs or n in assigned)
-        pending = self._table(kind, columns)
+        pending = self._table(entity_type, columns)
         names = [name for name in pending.schema.names if name not in blobs]
-        matched = self._matching(kind, names, step.where, pending)
-        self.affected[kind.table_key] += matched.num_rows
+        matched = self._matching(entity_type, names, step.where, pending)
+        self.affected[entity_type.table_key] += matched.num_rows
         values = [
-            (name, _assigned(kind, name, expr, self._files)) for name, expr in step.assignments
+            (name, _assigned(entity_type, name, expr, self._files))
+            for name, expr in step.assignments
         ]
         if not matched.num_rows:
             return
-        self._updated.add(kind.table_key)
+        self._updated.add(entity_type.table_key)
         for name, value in values:
             column, field = pa.repeat(value[0], matched.num_rows), pending.schema.field(name)
             if name in matched.column_names:
@@ -216,21 +223,21 @@ class _Run:
                 matched = matched.append_column(field, column)
         pending.put(matched)
 
-    def _delete(self, step: CheckedStatement, kind: Kind) -> None:
-        table = self._committed(kind)
+    def _delete(self, step: CheckedStatement, entity_type: EntityType) -> None:
+        table = self._committed(entity_type)
         ids = NO_IDS if table is None else _scan(table, [KEY], step.where)[KEY].combine_chunks()
-        gone = self._remove(kind, ids)
-        if isinstance(kind, NodeType) and len(gone):
-            for edge in _incident(self._catalog, kind):
+        gone = self._remove(entity_type, ids)
+        if isinstance(entity_type, NodeType) and len(gone):
+            for edge in _incident(self._catalog, entity_type):
                 self._kinds[edge.table_key] = edge
-                self._remove(edge, self._edges_of(edge, kind, gone))
+                self._remove(edge, self._edges_of(edge, entity_type, gone))
 
-    def _remove(self, kind: Kind, ids: pa.Array) -> pa.Array:
+    def _remove(self, entity_type: EntityType, ids: pa.Array) -> pa.Array:
         """Mark rows as deleted; returns those that were not marked before."""
-        deleted = self._deleted.get(kind.table_key, NO_IDS)
+        deleted = self._deleted.get(entity_type.table_key, NO_IDS)
         new = ids.filter(pc.invert(pc.is_in(ids, value_set=deleted)))
-        self._deleted[kind.table_key] = pa.concat_arrays([deleted, new])
-        self.affected[kind.table_key] += len(new)
+        self._deleted[entity_type.table_key] = pa.concat_arrays([deleted, new])
+        self.affected[entity_type.table_key] += len(new)
         return new
 
     def _edges_of(self, edge: EdgeType, node: NodeType, ids: pa.Array) -> pa.Array:
@@ -248,29 +255,35 @@ class _Run:
     # -- rows ----------------------------------------------------------------------------
 
     def _matching(
-        self, kind: Kind, names: list[str], condition: typed.TypedExpr | None, pending: PendingTable
+        self,
+        entity_type: EntityType,
+        names: list[str],
+        condition: typed.TypedExpr | None,
+        pending: PendingTable,
     ) -> pa.Table:
         """Committed rows without a pending version, and pending rows, that match a condition."""
         image = pending.image().select(names)
         matches = [_filtered(image, condition)]
-        table = self._committed(kind)
+        table = self._committed(entity_type)
         if table is not None:
             rows = _scan(table, names, condition)
             rows = rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pending.ids())))
             matches.insert(0, rows.cast(image.schema))
         return pa.concat_tables(matches)
 
-    def _committed(self, kind: Kind) -> Table | None:
-        pin = self._snapshot.pin(kind.table_key)
+    def _committed(self, entity_type: EntityType) -> Table | None:
+        pin = self._snapshot.pin(entity_type.table_key)
         if pin is None:
-            raise InternalError(f"'{kind.table_key}' is not in the snapshot")
+            raise InternalError(f"'{entity_type.table_key}' is not in the snapshot")
         return self._store.table(pin) if pin.row_count else None
 
-    def _table(self, kind: Kind, columns: tuple[str, ...] | None = None) -> PendingTable:
-        pending = self._pending.get(kind.table_key)
+    def _table(
+        self, entity_type: EntityType, columns: tuple[str, ...] | None = None
+    ) -> PendingTable:
+        pending = self._pending.get(entity_type.table_key)
         if pending is None:
-            refuse_wide(kind)
-            pending = self._pending[kind.table_key] = PendingTable(kind, columns)
+            refuse_wide(entity_type)
+            pending = self._pending[entity_type.table_key] = PendingTable(entity_type, columns)
         return pending
 
 
@@ -295,40 +308,44 @@ def _filtered(rows: pa.Table, condition: typed.TypedExpr | None) -> pa.Table:
     return rows if condition is None else rows.filter(filter_expression(condition))
 
 
-def _assigned(kind: Kind, name: str, expr: typed.TypedExpr, files: LocalFiles) -> pa.Array:
+def _assigned(
+    entity_type: EntityType, name: str, expr: typed.TypedExpr, files: LocalFiles
+) -> pa.Array:
     """The value of an assignment as a column of one row, converted like loaded values."""
     if not isinstance(expr, typed.Constant):
         raise InternalError(f"the value of '{name}' is not bound")
-    if name in _ENDS and isinstance(kind, EdgeType):
+    if name in _ENDS and isinstance(entity_type, EdgeType):
         type_ = typed.STRING
     else:
-        type_ = kind.properties[name].type
+        type_ = entity_type.properties[name].type
     value = list(expr.value) if isinstance(expr.value, tuple) else expr.value
     if value is None and not type_.nullable:
-        raise _required(kind, name)
+        raise _required(entity_type, name)
     if type_.scalar is Scalar.BLOB:
-        return pa.array([_blob(kind, name, value, files)], pa.large_binary())
+        return pa.array([_blob(entity_type, name, value, files)], pa.large_binary())
     column, problems = convert_column(name, type_, [value])
     for problem in problems:
         raise ValueConversionError(
-            f"{kind.name}.{name}: {problem.message}",
+            f"{entity_type.name}.{name}: {problem.message}",
             details={"property": name, "value": problem.value},
         )
     return column
 
 
-def _required(kind: Kind, name: str) -> ValueConversionError:
+def _required(entity_type: EntityType, name: str) -> ValueConversionError:
     return ValueConversionError(
-        f"{kind.name}.{name} is required", details={"property": name, "value": None}
+        f"{entity_type.name}.{name} is required", details={"property": name, "value": None}
     )
 
 
-def _blob(kind: Kind, name: str, value: Any, files: LocalFiles) -> bytes | None:
+def _blob(entity_type: EntityType, name: str, value: Any, files: LocalFiles) -> bytes | None:
     try:
         return blob_bytes(value, files)
     except ValueConversionError as error:
         raise ValueConversionError(
-            f"{kind.name}.{name}: {error.message}", hint=error.hint, details={"property": name}
+            f"{entity_type.name}.{name}: {error.message}",
+            hint=error.hint,
+            details={"property": name},
         ) from None
 
 
@@ -336,21 +353,21 @@ def _refuse_mixed_blobs(catalog: Catalog, plan: MutationPlan) -> None:
     """All updates of a table in one commit must assign the same Blobs; inserts assign all."""
     seen: dict[str, set[str]] = {}
     for step in plan.statements:
-        kind = _kind(catalog, step)
-        blobs = {p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB}
+        entity_type = _entity_type(catalog, step)
+        blobs = {p.name for p in entity_type.properties.values() if p.type.scalar is Scalar.BLOB}
         if not blobs or step.kind is StatementKind.DELETE:
             continue
         if step.kind is StatementKind.UPDATE:
             blobs &= {name for name, _ in step.assignments}
-        if seen.setdefault(kind.table_key, blobs) != blobs:
+        if seen.setdefault(entity_type.table_key, blobs) != blobs:
             raise InputError(
-                f"{kind.name}: the updates of one query must assign the same Blob properties, "
-                "and all of them beside an insert",
+                f"{entity_type.name}: the updates of one query must assign the same Blob "
+                "properties, and all of them beside an insert",
                 hint="Split the mutation",
             )
 
 
-def _kind(catalog: Catalog, step: CheckedStatement) -> Kind:
+def _entity_type(catalog: Catalog, step: CheckedStatement) -> EntityType:
     if step.entity is EntityKind.NODE:
         return catalog.node_types[step.type_name]
     return catalog.edge_types[step.type_name]
@@ -362,9 +379,9 @@ class PendingTable:
     Single inserts become Arrow when the rows are read, so many inserts do not copy them repeatedly.
     """
 
-    def __init__(self, kind: Kind, columns: tuple[str, ...] | None = None) -> None:
-        self.kind = kind
-        schema = kind.arrow_schema()
+    def __init__(self, entity_type: EntityType, columns: tuple[str, ...] | None = None) -> None:
+        self.entity_type = entity_type
+        schema = entity_type.arrow_schema()
         names = schema.names if columns is None else [n for n in schema.names if n in columns]
         self.schema = pa.schema([schema.field(name) for name in names])
         self._image = self.schema.empty_table()

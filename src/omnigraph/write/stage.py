@@ -30,7 +30,7 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
     table = view.table(delta.table_key)
     if delta.rows is None:
         if delta.replaces:
-            empty = delta.kind.arrow_schema().empty_table()
+            empty = delta.entity_type.arrow_schema().empty_table()
             return view.stage.stage_overwrite(table, empty)
         return view.stage.stage_delete_keys(table, delta.deleted)
     if isinstance(delta.rows, FragmentRows):

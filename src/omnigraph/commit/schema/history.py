@@ -22,7 +22,7 @@ from omnigraph.commit.schema.files import STAGED_STATE, Contract, recorded_hash
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import HistoryGone, SchemaDrift, StorageMissing
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, entity_types
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.lang.schema.identity import Identity
@@ -171,8 +171,8 @@ def _fits(store: GraphStore, snapshot: Snapshot, catalog: Catalog, other: Catalo
 
 def _shapes(catalog: Catalog) -> dict[str, dict[str, pa.DataType]]:
     return {
-        kind.table_key: {field.name: field.type for field in kind.arrow_schema()}
-        for kind in kinds_of(catalog)
+        entity_type.table_key: {field.name: field.type for field in entity_type.arrow_schema()}
+        for entity_type in entity_types(catalog)
     }
 
 

@@ -31,7 +31,7 @@ from omnigraph.commit.schema.files import (
     recorded_hash,
 )
 from omnigraph.errors import RecoveryRequired, SchemaDrift
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, entity_types
 from omnigraph.storage.objects.store import ObjectStore
 
 _BY_HAND = (
@@ -182,4 +182,4 @@ def _check_staged(
 
 
 def _tables(catalog: Catalog) -> set[str]:
-    return {kind.table_key for kind in kinds_of(catalog)}
+    return {entity_type.table_key for entity_type in entity_types(catalog)}

@@ -49,7 +49,7 @@ class Embedders:
 
 
 def resolve_query_vector(
-    kind: NodeType | EdgeType,
+    entity_type: NodeType | EdgeType,
     prop: str,
     text: str,
     embedder: Embedder,
@@ -59,9 +59,11 @@ def resolve_query_vector(
 
     Refused if the property records another model than that of the provider.
     """
-    embed = kind.embeds.get(prop) if isinstance(kind, NodeType) else None
-    refuse_other_model(f"{kind.name}.{prop}", None if embed is None else embed.model, embedder)
-    dimension = kind.properties[prop].type.dimension
+    embed = entity_type.embeds.get(prop) if isinstance(entity_type, NodeType) else None
+    refuse_other_model(
+        f"{entity_type.name}.{prop}", None if embed is None else embed.model, embedder
+    )
+    dimension = entity_type.properties[prop].type.dimension
     assert dimension is not None
     batch = embedder.embed([text], dimension, role=Role.QUERY, deadline=deadline)
     return batch.require_all().reshape(dimension)

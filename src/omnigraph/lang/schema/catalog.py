@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from omnigraph.lang.schema.ast import (
     Annotation,
@@ -114,6 +114,9 @@ class EdgeType(TableType):
     cardinality: Cardinality
 
 
+EntityType: TypeAlias = NodeType | EdgeType
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """A set of properties that nodes share; it has no table."""
@@ -151,7 +154,7 @@ class Catalog:
         return self.edge_types.get(word) or self._folded.get(word.lower())
 
 
-def kinds_of(catalog: Catalog) -> list[NodeType | EdgeType]:
+def entity_types(catalog: Catalog) -> list[EntityType]:
     """Every type that has rows, nodes before edges, each by name."""
     return [*catalog.node_types.values(), *catalog.edge_types.values()]
 

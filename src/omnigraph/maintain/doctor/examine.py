@@ -22,7 +22,7 @@ from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, ulid_time
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, entity_types
 from omnigraph.maintain.cleanup.retention import cleanup_policy
 from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.doctor.report import (
@@ -65,7 +65,10 @@ def examine(
     now = datetime.now(UTC)
     writes = tuple(_writes(store, now))
     snapshot = store.manifest(branch).current()
-    specs = {kind.table_key: declared_indexes(kind) for kind in kinds_of(catalog)}
+    specs = {
+        entity_type.table_key: declared_indexes(entity_type)
+        for entity_type in entity_types(catalog)
+    }
     tables = tuple(
         _table_health(store, pin, specs.get(key, ()), policy, owned=pin.branch == snapshot.branch)
         for key, pin in snapshot.pins.items()

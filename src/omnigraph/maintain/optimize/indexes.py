@@ -23,7 +23,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError, NotFound, OmniGraphError
 from omnigraph.lang.closest import closest
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, Property, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, Property, entity_types
 from omnigraph.lang.types import Scalar
 from omnigraph.maintain.optimize.vector_indexes import (
     IndexChoice,
@@ -39,7 +39,6 @@ from omnigraph.storage.tables.segments import IndexFacts, index_facts, partition
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import Coverage, IndexKind, IndexSpec, StagedTable
-from omnigraph.write.delta import Kind
 
 DAMAGED = "its files are damaged"
 UNFIT = "it cannot be built from the existing values"
@@ -126,7 +125,7 @@ class IndexReport:
 # -- declared indexes -----------------------------------------------------------------------------
 
 
-def declared_indexes(entity_type: Kind) -> tuple[IndexSpec, ...]:
+def declared_indexes(entity_type: EntityType) -> tuple[IndexSpec, ...]:
     """The indexes of a type. A String without an enum gets one for equality and one for text.
 
     Parameters that depend on the number of rows are still open.
@@ -190,7 +189,7 @@ def index_report(
 ) -> IndexReport:
     """The state of every declared index."""
     states: list[IndexState] = []
-    for entity_type in kinds_of(catalog):
+    for entity_type in entity_types(catalog):
         pin = snapshot.pin(entity_type.table_key)
         if pin is not None:
             states.extend(_states(store, entity_type, pin, with_recall))
@@ -198,7 +197,7 @@ def index_report(
 
 
 def _states(
-    store: GraphStore, entity_type: Kind, pin: Pin, with_recall: bool
+    store: GraphStore, entity_type: EntityType, pin: Pin, with_recall: bool
 ) -> Iterator[IndexState]:
     table = store.table(pin)
     coverage, facts = table.indexes(), index_facts(table)
@@ -337,9 +336,9 @@ def rebuild_indexes(
     return _build(store, catalog, branch, actor, needs)
 
 
-def _find_type(catalog: Catalog, name: str) -> Kind:
+def _find_type(catalog: Catalog, name: str) -> EntityType:
     """A type by its name or the key of its table."""
-    types = kinds_of(catalog)
+    types = entity_types(catalog)
     for entity_type in types:
         if name in (entity_type.name, entity_type.table_key):
             return entity_type
@@ -403,7 +402,7 @@ def _build(
 def _needed(store: GraphStore, catalog: Catalog, least_recall: float, snapshot: Snapshot) -> Needs:
     """Missing indexes that can be built, and existing ones that do not fit."""
     needs: Needs = {}
-    for entity_type in kinds_of(catalog):
+    for entity_type in entity_types(catalog):
         pin = snapshot.pin(entity_type.table_key)
         if pin is None or not pin.row_count or (snapshot.branch and pin.branch is None):
             continue

@@ -22,7 +22,7 @@ from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, VersionMismatch
-from omnigraph.lang.schema.catalog import Catalog, kinds_of
+from omnigraph.lang.schema.catalog import Catalog, entity_types
 from omnigraph.logs import logger
 from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes
 from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
@@ -102,7 +102,10 @@ class OptimizeJob:
         self._store = store
         self._policy = policy
         self._schema_hash = catalog.schema_hash
-        self._specs = {kind.table_key: declared_indexes(kind) for kind in kinds_of(catalog)}
+        self._specs = {
+            entity_type.table_key: declared_indexes(entity_type)
+            for entity_type in entity_types(catalog)
+        }
         self._branch = branch
         self._actor = actor
         self._if_needed = if_needed

@@ -9,6 +9,7 @@ import numpy as np
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.query.typed import TextFunction
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.maintain.optimize.indexes import declared_indexes
 from omnigraph.maintain.optimize.vector_indexes import NEIGHBOURS, QUERIES, measure_recall
 from omnigraph.maintain.verify.context import VerifyContext
@@ -20,7 +21,6 @@ from omnigraph.storage.tables.segments import index_facts, segments_of
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import IndexKind, IndexSpec
 from omnigraph.storage.tables.verification import IndexGap, equality_gap, vector_gap
-from omnigraph.write.delta import Kind
 
 _WORDS = 3
 _BROKEN = 0.5
@@ -30,19 +30,21 @@ def rebuild_hint(table_key: str, column: str) -> str:
     return f"run graph.indexes.rebuild({table_key!r}, {column!r})"
 
 
-def index_problems(context: VerifyContext, kind: Kind, table: Table) -> Iterator[VerifyProblem]:
+def index_problems(
+    context: VerifyContext, entity_type: EntityType, table: Table
+) -> Iterator[VerifyProblem]:
     """The problems of every declared and existing index of a table."""
     existing = segments_of(table)
     damaged = table.damaged_indexes()
-    for spec in declared_indexes(kind):
+    for spec in declared_indexes(entity_type):
         if spec.name not in existing:
             continue
         if any(f"/{s.uuid}/" in path for s in existing[spec.name] for path in context.damaged):
             # Reported as damaged files.
             continue
         context.problems.count(indexes=1)
-        hint = rebuild_hint(kind.table_key, spec.column)
-        name = f"the {spec.kind.name.lower()} index of {kind.name}.{spec.column}"
+        hint = rebuild_hint(entity_type.table_key, spec.column)
+        name = f"the {spec.kind.name.lower()} index of {entity_type.name}.{spec.column}"
         if spec.name in damaged:
             yield VerifyProblem(
                 ProblemCode.INDEX_UNREADABLE, f"{name} cannot be used: its files are damaged", hint

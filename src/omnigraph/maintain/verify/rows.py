@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CardinalityViolation, OmniGraphError, UniqueViolation, ValueViolation
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem
 from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.wide_columns import is_stored_blob
-from omnigraph.write.delta import Effect, Kind, TableDelta
+from omnigraph.write.delta import Effect, TableDelta
 from omnigraph.write.validate.finder import Committed, Dangling, InMemoryFinder
 from omnigraph.write.validate.rules import (
     Violation,
@@ -99,42 +99,46 @@ def split_numbers(values: pa.Array, splits: int) -> npt.NDArray[np.int64]:
 
 
 def broken_rules(
-    store: GraphStore, kind: Kind, table: Table, ends: Mapping[str, Table]
+    store: GraphStore, entity_type: EntityType, table: Table, ends: Mapping[str, Table]
 ) -> Iterator[VerifyProblem]:
     """Violations of the rules about sets of rows; ``ends`` are the node tables, by their keys."""
     most = max(checked.count() for checked in (table, *ends.values()))
     splits = -(-max(most, 1) // KEYS_AT_ONCE)
     for number in range(splits):
-        ids = TableDelta(kind, Effect.OVERWRITE, KeySplit(table, KEY, (KEY,), number, splits))
-        yield from _problems(unique_violations(ids, _finder(store, {kind.table_key: ids})))
-        for columns in kind.unique:
+        ids = TableDelta(
+            entity_type, Effect.OVERWRITE, KeySplit(table, KEY, (KEY,), number, splits)
+        )
+        yield from _problems(unique_violations(ids, _finder(store, {entity_type.table_key: ids})))
+        for columns in entity_type.unique:
             names = (KEY, *(c for c in columns if c != KEY))
             part = KeySplit(table, columns[0], names, number, splits)
-            delta = TableDelta(kind, Effect.OVERWRITE, part, made_ids=True)
-            violations = unique_violations(delta, _finder(store, {kind.table_key: delta}))
+            delta = TableDelta(entity_type, Effect.OVERWRITE, part, made_ids=True)
+            violations = unique_violations(delta, _finder(store, {entity_type.table_key: delta}))
             yield from _problems(violations)
-        if isinstance(kind, EdgeType):
-            for end, name in (("src", kind.from_type), ("dst", kind.to_type)):
+        if isinstance(entity_type, EdgeType):
+            for end, name in (("src", entity_type.from_type), ("dst", entity_type.to_type)):
                 rows = KeySplit(table, end, (KEY, "src", "dst"), number, splits)
-                delta = TableDelta(kind, Effect.OVERWRITE, rows)
-                deltas = {kind.table_key: delta}
+                delta = TableDelta(entity_type, Effect.OVERWRITE, rows)
+                deltas = {entity_type.table_key: delta}
                 node_key = f"node:{name}"
                 if node_key in ends:
                     nodes = KeySplit(ends[node_key], KEY, (KEY,), number, splits)
-                    deltas[node_key] = TableDelta(kind, Effect.OVERWRITE, nodes)
+                    deltas[node_key] = TableDelta(entity_type, Effect.OVERWRITE, nodes)
                 finder = _finder(store, deltas)
-                yield from _dangling(kind, name, end, finder.missing_ends(delta, end, node_key))
+                yield from _dangling(
+                    entity_type, name, end, finder.missing_ends(delta, end, node_key)
+                )
                 if end == "src":
                     yield from _problems(cardinality_violations(delta, finder))
 
 
 def _dangling(
-    kind: EdgeType, node: str, end: str, dangling: Iterator[Dangling]
+    entity_type: EdgeType, node: str, end: str, dangling: Iterator[Dangling]
 ) -> Iterator[VerifyProblem]:
     for edge in islice(dangling, LISTED):
         yield VerifyProblem(
             ProblemCode.DANGLING_EDGE,
-            f"edge {kind.name} '{edge.edge_id}': {end} '{edge.value}' not found in {node}",
+            f"edge {entity_type.name} '{edge.edge_id}': {end} '{edge.value}' not found in {node}",
             "add the node again or delete the edge; or restore the graph from a backup",
         )
 
@@ -145,13 +149,13 @@ def _finder(store: GraphStore, deltas: dict[str, TableDelta]) -> InMemoryFinder:
     return InMemoryFinder(Committed(store, empty, deltas), deltas)
 
 
-def broken_values(kind: Kind, table: Table) -> Iterator[VerifyProblem]:
+def broken_values(entity_type: EntityType, table: Table) -> Iterator[VerifyProblem]:
     """Read every column of every row, except blobs, and yield invalid values."""
     columns = [column.name for column in table.schema if not is_stored_blob(column)]
 
     def violations() -> Iterator[Violation]:
         for batch in table.scan(columns):
-            yield from table_violations(kind, pa.Table.from_batches([batch]))
+            yield from table_violations(entity_type, pa.Table.from_batches([batch]))
 
     return _problems(violations())
 

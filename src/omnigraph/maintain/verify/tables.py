@@ -8,14 +8,13 @@ from contextlib import AbstractContextManager
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.errors import StorageCorrupt
-from omnigraph.lang.schema.catalog import EdgeType, kinds_of
+from omnigraph.lang.schema.catalog import EdgeType, EntityType, entity_types
 from omnigraph.maintain.running_writes import drifted_head
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.indexes import index_problems
 from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem
 from omnigraph.maintain.verify.rows import broken_rules, broken_values
 from omnigraph.storage.tables.table import Table
-from omnigraph.write.delta import Kind
 
 Job = Callable[[], None]
 
@@ -24,42 +23,42 @@ def table_jobs(context: VerifyContext) -> list[Job]:
     """The checks of all tables, each once however many branches use it."""
     jobs: dict[object, Job] = {}
     for snapshot, pin in context.pins():
-        kind = _kind(context, snapshot, pin.table_key)
-        check = _Check(context, snapshot, pin, kind)
+        entity_type = _entity_type(context, snapshot, pin.table_key)
+        check = _Check(context, snapshot, pin, entity_type)
         jobs.setdefault(("table", pin.ref, pin.version), check.table)
         if pin.branch == snapshot.branch:
             jobs.setdefault(("drift", pin.ref, pin.version), check.drift)
-        if kind is not None:
-            ends = tuple(snapshot.table_version(key) for key in _node_keys(kind))
+        if entity_type is not None:
+            ends = tuple(snapshot.table_version(key) for key in _node_keys(entity_type))
             jobs.setdefault(("rules", pin.ref, pin.version, ends), check.rules)
             jobs.setdefault(("indexes", pin.ref, pin.version), check.indexes)
     return list(jobs.values())
 
 
-def _kind(context: VerifyContext, snapshot: Snapshot, table_key: str) -> Kind | None:
+def _entity_type(context: VerifyContext, snapshot: Snapshot, table_key: str) -> EntityType | None:
     with context.guarded("the schema of a branch", branch=branch_label(snapshot.branch)):
         catalog = context.catalog(snapshot)
         if catalog is not None:
-            return next((k for k in kinds_of(catalog) if k.table_key == table_key), None)
+            return next((k for k in entity_types(catalog) if k.table_key == table_key), None)
     return None
 
 
-def _node_keys(kind: Kind) -> list[str]:
-    if not isinstance(kind, EdgeType):
+def _node_keys(entity_type: EntityType) -> list[str]:
+    if not isinstance(entity_type, EdgeType):
         return []
-    return sorted({f"node:{kind.from_type}", f"node:{kind.to_type}"})
+    return sorted({f"node:{entity_type.from_type}", f"node:{entity_type.to_type}"})
 
 
 class _Check:
     """One table of one branch."""
 
     def __init__(
-        self, context: VerifyContext, snapshot: Snapshot, pin: Pin, kind: Kind | None
+        self, context: VerifyContext, snapshot: Snapshot, pin: Pin, entity_type: EntityType | None
     ) -> None:
         self._context = context
         self._snapshot = snapshot
         self._pin = pin
-        self._kind = kind
+        self._entity_type = entity_type
         self._branch = branch_label(snapshot.branch)
 
     def _open(self, pin: Pin) -> Table:
@@ -94,24 +93,24 @@ class _Check:
             if rows != pin.row_count:
                 message = f"'{pin.table_key}' has {rows} rows, the graph says {pin.row_count}"
                 self._add(ProblemCode.ROW_COUNT_DIFFERS, message, FROM_BACKUP)
-            if self._kind is None:
+            if self._entity_type is None:
                 return
-            if set(self._kind.arrow_schema().names) != set(table.schema.names):
+            if set(self._entity_type.arrow_schema().names) != set(table.schema.names):
                 message = f"the columns of '{pin.table_key}' are not those of the schema"
                 self._add(ProblemCode.COLUMNS_DIFFER, message, FROM_BACKUP)
                 return
-            self._report(broken_values(self._kind, table))
+            self._report(broken_values(self._entity_type, table))
 
     def rules(self) -> None:
         """Ids, unique values, ends of edges and their number."""
         pin, context = self._pin, self._context
-        assert self._kind is not None
+        assert self._entity_type is not None
         with self._guarded("the rows", ProblemCode.TABLE_UNREADABLE, FROM_BACKUP):
-            pins = {key: self._snapshot.pin(key) for key in _node_keys(self._kind)}
+            pins = {key: self._snapshot.pin(key) for key in _node_keys(self._entity_type)}
             used = [p for p in (pin, *pins.values()) if p is not None]
             if all(context.is_intact(p.ref, p.version) for p in used):
                 ends = {key: self._open(p) for key, p in pins.items() if p is not None}
-                self._report(broken_rules(context.store, self._kind, self._open(pin), ends))
+                self._report(broken_rules(context.store, self._entity_type, self._open(pin), ends))
 
     def drift(self) -> None:
         """The newest version is the pinned one, unless a write is running.
@@ -131,7 +130,7 @@ class _Check:
     def indexes(self) -> None:
         """The indexes agree with the rows."""
         pin = self._pin
-        assert self._kind is not None
+        assert self._entity_type is not None
         with self._guarded("the indexes"):
             if self._context.is_intact(pin.ref, pin.version):
-                self._report(index_problems(self._context, self._kind, self._open(pin)))
+                self._report(index_problems(self._context, self._entity_type, self._open(pin)))

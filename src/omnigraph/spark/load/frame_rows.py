@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.spark.load.read_tasks import (
     FragmentSink,
     Split,
@@ -25,7 +26,6 @@ from omnigraph.spark.load.read_tasks import (
 from omnigraph.spark.session.tasks import answer_for
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import CollectedRejects, TooManyRejects
 from omnigraph.write.load.sources import LoadFile
@@ -67,26 +67,26 @@ class FrameResult:
 def read_partition(task: FrameTask, batches: Iterable[pa.RecordBatch]) -> FrameResult:
     """Read a partition and write its valid rows."""
     catalog = cached_catalog(task.catalog)
-    kind = find_type(catalog, task.table_key)
+    entity_type = find_type(catalog, task.table_key)
     sinks: list[_NumberedSink] = []
 
-    def open_sink(kind: Kind) -> _NumberedSink:
-        sinks.append(_NumberedSink(kind, task.target))
+    def open_sink(entity_type: EntityType) -> _NumberedSink:
+        sinks.append(_NumberedSink(entity_type, task.target))
         return sinks[-1]
 
     rejects = CollectedRejects(task.allowed)
     intake = Intake(catalog, open_sink, rejects, strict_properties=task.strict_properties)
     counted = _Counted(batches, task.is_keyed)
     try:
-        read_batches(counted, kind, intake, task.name)
+        read_batches(counted, entity_type, intake, task.name)
         intake.flush()
     except TooManyRejects:
         pass
     tables = {}
     rows = None
     for sink in sinks:
-        tables[kind.table_key] = TableFragments(
-            tuple(sink.close()), kind.table_key in intake.given_ids, sink.key_bytes
+        tables[entity_type.table_key] = TableFragments(
+            tuple(sink.close()), entity_type.table_key in intake.given_ids, sink.key_bytes
         )
         rows = sink.numbers() if rejects.collected else None
     result = SplitResult(
@@ -105,8 +105,8 @@ def read_partition(task: FrameTask, batches: Iterable[pa.RecordBatch]) -> FrameR
 class _NumberedSink(FragmentSink):
     """A sink that keeps the numbers of its rows."""
 
-    def __init__(self, kind: Kind, target: FragmentTarget) -> None:
-        super().__init__(kind, target)
+    def __init__(self, entity_type: EntityType, target: FragmentTarget) -> None:
+        super().__init__(entity_type, target)
         self._numbers: list[np.ndarray] = []
 
     def add(self, batch: pa.RecordBatch) -> None:

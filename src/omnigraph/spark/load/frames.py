@@ -19,7 +19,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, RowLimitExceeded
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, text_of
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, text_of
 from omnigraph.lang.values.spelling import show
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.spark.load.frame_rows import (
@@ -39,7 +39,6 @@ from omnigraph.spark.session.tasks import ANSWER, TaskAnswer, answer_for, in_tas
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.fragments import FragmentTarget
 from omnigraph.write.conform import find_type, first_repeated
-from omnigraph.write.delta import Kind
 from omnigraph.write.load.job import LoadDestination, LoadJob
 from omnigraph.write.load.rejects import Reject, Rejects, open_rejects, source_line
 from omnigraph.write.load.run import Load, LoadReader
@@ -109,21 +108,21 @@ class FrameIntake(SplitIntake):
     def read(self) -> None:
         """Evaluate every frame once, and reject invalid rows in their order."""
         for name, value in self._job.data.items():
-            kind = find_type(self._catalog, str(name))
+            entity_type = find_type(self._catalog, str(name))
             task = FrameTask(
                 self._text,
-                kind.table_key,
+                entity_type.table_key,
                 len(self.files),
                 f"<{name}>",
-                self._targets[kind.table_key],
+                self._targets[entity_type.table_key],
                 self._job.strict_properties,
                 self._job.max_rejects,
                 self.digest is not None,
             )
             self.files.append(task.name)
-            self._add_partitions(kind, self._evaluate(value, task))
+            self._add_partitions(entity_type, self._evaluate(value, task))
 
-    def _add_partitions(self, kind: Kind, outcomes: Sequence[TaskAnswer]) -> None:
+    def _add_partitions(self, entity_type: EntityType, outcomes: Sequence[TaskAnswer]) -> None:
         partitions: list[FrameResult] = [
             answer.result() for answer in outcomes if not answer.failed
         ]
@@ -139,7 +138,7 @@ class FrameIntake(SplitIntake):
             self._numbers.append(partition.rows)
             self._offsets.append(offset)
             if self.digest is not None:
-                self.digest.add(kind.table_key, partition.digest)
+                self.digest.add(entity_type.table_key, partition.digest)
             self._add(result, offset)
             lines += result.lines
         if self._max_rows is not None and self.records > self._max_rows:
@@ -209,14 +208,14 @@ def frame_evaluator(on_progress: OnProgress | None = None) -> FrameEvaluator:
         on_progress(Progress(_READING, done, total))
 
     def evaluate(value: Any, task: FrameTask) -> Sequence[TaskAnswer]:
-        kind = find_type(cached_catalog(task.catalog), task.table_key)
+        entity_type = find_type(cached_catalog(task.catalog), task.table_key)
         if is_spark_frame(value):
-            _refuse_repeated(value, kind, task.name)
+            _refuse_repeated(value, entity_type, task.name)
             return _evaluate(value, task, report if on_progress is not None else None)
-        batches = frame_batches(value, kind, task.name)
+        batches = frame_batches(value, entity_type, task.name)
         if batches is None:
             raise InputError(
-                f"the rows of '{kind.name}' are {type(value).__name__}",
+                f"the rows of '{entity_type.name}' are {type(value).__name__}",
                 hint="pass a DataFrame of Spark, an Arrow table or a frame of pandas or polars",
             )
         return [answer_for(lambda: read_partition(task, batches), _READING)]
@@ -239,10 +238,10 @@ def _evaluate(frame: DataFrame, task: FrameTask, report: Report | None) -> list[
     return in_task_order(table, label)
 
 
-def _refuse_repeated(frame: DataFrame, kind: Kind, name: str) -> None:
+def _refuse_repeated(frame: DataFrame, entity_type: EntityType, name: str) -> None:
     """Spark cannot hand over a frame with two columns of one name."""
     names = list(frame.columns)
-    if isinstance(kind, EdgeType):
+    if isinstance(entity_type, EdgeType):
         names = [_ENDS.get(name, name) for name in names]
     repeated = first_repeated(names)
     if repeated is not None:

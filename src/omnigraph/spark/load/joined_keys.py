@@ -272,7 +272,7 @@ class JoinedFinder:
     # -- cardinality ---------------------------------------------------------------------
 
     def cardinality_breaches(
-        self, delta: TableDelta, kind: EdgeType
+        self, delta: TableDelta, entity_type: EdgeType
     ) -> Iterator[CardinalityBreach]:
         frames = {"d": self._keys.waiting(delta.rows, "src")}
         counted = ["SELECT k0, 1 AS n, row, CAST(NULL AS LONG) AS seq, true AS hit FROM {d}"]
@@ -289,7 +289,7 @@ class JoinedFinder:
                 frames["m"] = self._keys.waiting(delta.rows)
                 counted.append(f"{gone} LEFT SEMI JOIN {{m}} m ON b.id = m.id")
                 counted.append(f"{stay} LEFT ANTI JOIN {{m}} m ON b.id = m.id")
-        low, high = kind.cardinality.min, kind.cardinality.max
+        low, high = entity_type.cardinality.min, entity_type.cardinality.max
         beyond = f"count < {low}" if high is None else f"(count < {low} OR count > {high})"
         text = (
             "SELECT k0, count, last FROM ("
@@ -298,7 +298,7 @@ class JoinedFinder:
             f"  FROM ({' UNION ALL '.join(counted)}) GROUP BY k0"
             ") s"
         )
-        node = self._deltas.get(f"node:{kind.from_type}")
+        node = self._deltas.get(f"node:{entity_type.from_type}")
         if node is not None and node.replaces:
             text += " LEFT SEMI JOIN {a} a ON s.k0 = a.id"
             frames["a"] = self._keys.waiting(node.rows)

@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.schema.catalog import Catalog, catalog_of
+from omnigraph.lang.schema.catalog import Catalog, EntityType, catalog_of
 from omnigraph.spark.session.failures import pack, unpack
 from omnigraph.storage.tables.fragments import (
     FragmentTarget,
     StagedFragment,
     write_staged_fragments,
 )
-from omnigraph.write.delta import Kind
 from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.intake import Intake, Sink
 from omnigraph.write.load.ndjson import Extent, read_records
@@ -122,7 +121,7 @@ class ReadSettings:
     allow_local_files: bool = False
     """Whether a Blob may name a file on the machine of the worker."""
 
-    def intake(self, sinks: Callable[[Kind], Sink], rejects: Rejects) -> Intake:
+    def intake(self, sinks: Callable[[EntityType], Sink], rejects: Rejects) -> Intake:
         return Intake(
             cached_catalog(self.catalog),
             sinks,
@@ -197,8 +196,10 @@ def read_split(task: ReadTask) -> SplitResult | SplitFailure:
 def _read_split(task: ReadTask, sinks: dict[str, FragmentSink]) -> SplitResult:
     settings, split = task.settings, task.split
 
-    def open_sink(kind: Kind) -> FragmentSink:
-        sink = sinks[kind.table_key] = FragmentSink(kind, settings.targets[kind.table_key])
+    def open_sink(entity_type: EntityType) -> FragmentSink:
+        sink = sinks[entity_type.table_key] = FragmentSink(
+            entity_type, settings.targets[entity_type.table_key]
+        )
         return sink
 
     rejects = CollectedRejects(settings.allowed)
@@ -236,8 +237,8 @@ def locate_rows(locate: LocateTask) -> list[int]:
     lines: dict[str, list[np.ndarray]] = {}
 
     class LineSink:
-        def __init__(self, kind: Kind) -> None:
-            self._lines = lines.setdefault(kind.table_key, [])
+        def __init__(self, entity_type: EntityType) -> None:
+            self._lines = lines.setdefault(entity_type.table_key, [])
 
         def add(self, batch: pa.RecordBatch) -> None:
             self._lines.append(batch.column(SOURCE_LINE).to_numpy())
@@ -267,8 +268,8 @@ def _read(intake: Intake, split: Split) -> Extent:
                 read_csv(stream, intake.find(source.type_name), intake, source.path)
         else:
             groups = None if split.end is None else range(split.start, split.end)
-            kind = intake.find(source.type_name)
-            read_parquet(source.path, kind, intake, groups, split.first_row)
+            entity_type = intake.find(source.type_name)
+            read_parquet(source.path, entity_type, intake, groups, split.first_row)
         intake.flush()
     except TooManyRejects:
         pass
@@ -328,13 +329,13 @@ class _Range:
 class FragmentSink:
     """Writes rows of one type as fragments, some at a time."""
 
-    def __init__(self, kind: Kind, target: FragmentTarget) -> None:
-        self._schema = kind.arrow_schema()
+    def __init__(self, entity_type: EntityType, target: FragmentTarget) -> None:
+        self._schema = entity_type.arrow_schema()
         self._target = target
         self._buffered: list[pa.RecordBatch] = []
         self._size = 0
         self.fragments: list[StagedFragment] = []
-        self._keys = key_columns(kind)
+        self._keys = key_columns(entity_type)
         self.key_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -21,7 +21,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import marked
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.schema.catalog import Catalog, kinds_of, text_of
+from omnigraph.lang.schema.catalog import Catalog, entity_types, text_of
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
     SPLIT_BYTES,
@@ -258,12 +258,12 @@ def fragment_targets(
 ) -> dict[str, FragmentTarget]:
     """Where new rows of each type are written, for a branch that may not exist yet."""
     targets = {}
-    for kind in kinds_of(catalog):
-        pin = base.pin(kind.table_key)
+    for entity_type in entity_types(catalog):
+        pin = base.pin(entity_type.table_key)
         if pin is not None:
             clear_orphan(store, pin, branch)
             ref = TableRef(pin.location, branch)
-            targets[kind.table_key] = fragment_target(store.datasets, store.table(pin), ref)
+            targets[entity_type.table_key] = fragment_target(store.datasets, store.table(pin), ref)
     return targets
 
 

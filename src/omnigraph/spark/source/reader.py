@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.errors import InputError, InternalError, LanguageError, ValueConversionError
 from omnigraph.lang.query import typed
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, EntityType
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
@@ -31,7 +31,6 @@ from omnigraph.storage.tables.fragments import (
 )
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -99,36 +98,36 @@ def plan_scan(
 
     snapshot = ref.resolve(graph.store)
     catalog = graph.catalog_at(snapshot)
-    kind = find_type(catalog, type_name)
-    schema = kind.arrow_schema()
+    entity_type = find_type(catalog, type_name)
+    schema = entity_type.arrow_schema()
     names = list(schema.names) if columns is None else list(columns)
     for name in names:
         if name not in schema.names or names.count(name) > 1:
             said = "no column" if name not in schema.names else "only one column"
             raise InputError(
-                f"{kind.name} has {said} '{name}'", hint=f"it has {', '.join(schema.names)}"
+                f"{entity_type.name} has {said} '{name}'", hint=f"it has {', '.join(schema.names)}"
             )
     if not names:
         raise InputError("no column is asked for", hint=f"there are {', '.join(schema.names)}")
-    pin = snapshot.pin(kind.table_key)
+    pin = snapshot.pin(entity_type.table_key)
     if pin is None:
-        raise InputError(f"'{kind.name}' did not exist at that moment")
+        raise InputError(f"'{entity_type.name}' did not exist at that moment")
     table = graph.store.table(pin)
     rows = ROWS_IN_PARTITION if partitions is None else -(-pin.row_count // partitions)
     struct = _struct(schema, names)
     scan = TypeScan(
-        kind.name,
+        entity_type.name,
         locate_table(graph.store.datasets, table),
         to_arrow_schema(struct, timezone="UTC"),
-        None if condition is None else condition_of(catalog, kind, condition),
+        None if condition is None else condition_of(catalog, entity_type, condition),
         tuple(fragment_groups(table.fragments(), rows)),
     )
     return scan, struct
 
 
-def condition_of(catalog: Catalog, kind: Kind, text: str) -> typed.TypedExpr:
+def condition_of(catalog: Catalog, entity_type: EntityType, text: str) -> typed.TypedExpr:
     """A condition on the properties of a type, as a mutation has it behind ``where``."""
-    source = f"query filter() {{ delete {kind.name} where\n{text}\n}}"
+    source = f"query filter() {{ delete {entity_type.name} where\n{text}\n}}"
     try:
         plan = compile_query(catalog, source, expect=Expect.MUTATION)
     except LanguageError as error:

@@ -102,20 +102,20 @@ def plan_write(
 ) -> TypeWrite:
     """Resolve the target of a write."""
     here = opened(uri, storage, writable=True)
-    kind = find_type(here.catalog, name)
+    entity_type = find_type(here.catalog, name)
     branch = base = normal_branch(destination.branch)
     if destination.from_branch is not None and not _has_branch(here.store, branch):
         base = normal_branch(destination.from_branch)
     snapshot = here.store.manifest(base).current()
     targets = fragment_targets(here.store, here.catalog, snapshot, branch)
-    if kind.table_key not in targets:
-        raise InputError(f"'{kind.name}' is not on the branch '{branch_label(base)}'")
+    if entity_type.table_key not in targets:
+        raise InputError(f"'{entity_type.name}' is not on the branch '{branch_label(base)}'")
     task = FrameTask(
         text_of(here.catalog),
-        kind.table_key,
+        entity_type.table_key,
         0,
         f"<{name}>",
-        targets[kind.table_key],
+        targets[entity_type.table_key],
         job.strict_properties,
         job.max_rejects,
         destination.idempotency_key is not None,

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.conform import first_repeated
-from omnigraph.write.delta import Kind
 from omnigraph.write.load import limits
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.records import exact_float
@@ -32,17 +31,17 @@ _QUOTED = re.compile(rb'(?<![^,])"(?:[^"]++|"")*+(?:"|\Z)')
 csv.field_size_limit(limits.LONGEST_RECORD)
 
 
-def read_csv(stream: BinaryIO, kind: Kind, intake: Intake, name: str) -> None:
+def read_csv(stream: BinaryIO, entity_type: EntityType, intake: Intake, name: str) -> None:
     """Read every row of a CSV text."""
-    _CsvReader(kind, intake, name).run(stream)
+    _CsvReader(entity_type, intake, name).run(stream)
 
 
 class _CsvReader:
     """One file; malformed CSV ends the load."""
 
-    def __init__(self, kind: Kind, intake: Intake, name: str) -> None:
-        self._kind = kind
-        self._is_edge = isinstance(kind, EdgeType)
+    def __init__(self, entity_type: EntityType, intake: Intake, name: str) -> None:
+        self._kind = entity_type
+        self._is_edge = isinstance(entity_type, EdgeType)
         self._intake = intake
         self._name = name
         self._file = intake.open_file(name)
@@ -164,10 +163,10 @@ class _CsvReader:
         return error
 
 
-def _value_reader(kind: Kind, column: str) -> Callable[[str], Any]:
-    if column == KEY or column not in kind.properties:
+def _value_reader(entity_type: EntityType, column: str) -> Callable[[str], Any]:
+    if column == KEY or column not in entity_type.properties:
         return lambda text: text or None
-    type_ = kind.properties[column].type
+    type_ = entity_type.properties[column].type
     if type_.scalar is Scalar.STRING and not type_.is_list:
         return (lambda text: text or None) if type_.nullable else (lambda text: text)
     return lambda text: _value(text, type_)

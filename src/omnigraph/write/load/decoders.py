@@ -19,11 +19,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
-from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
 from omnigraph.lang.types import PropType
 from omnigraph.lang.values.codecs import CODECS
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import Kind
 
 _ENDS = {"src": "from", "dst": "to"}
 # A block is larger only where a single line is, and looking at it takes memory of its size.
@@ -41,7 +40,7 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"([ \t\r\n]*+:)?', re.DOTALL)
 class Decoded:
     """The records of one type in a block, and their lines, counted from 0."""
 
-    kind: Kind
+    entity_type: EntityType
     columns: Mapping[str, list[Any]]
     lines: np.ndarray
 
@@ -126,25 +125,25 @@ class Decoders:
         """The decoder for the type that a record names."""
         name = (head.type, head.edge)
         if name not in self._decoders:
-            kinds: Mapping[Any, Kind] = {}
+            types: Mapping[Any, EntityType] = {}
             if head.edge is UNSET:
-                kinds = self._catalog.node_types
+                types = self._catalog.node_types
             elif head.type is UNSET:
-                kinds = self._catalog.edge_types
-            kind = kinds.get(name[0] if head.edge is UNSET else name[1])
-            if kind is None:
+                types = self._catalog.edge_types
+            entity_type = types.get(name[0] if head.edge is UNSET else name[1])
+            if entity_type is None:
                 return None
-            self._decoders[name] = _KindDecoder(kind)
+            self._decoders[name] = _KindDecoder(entity_type)
         return self._decoders[name]
 
 
 class _KindDecoder:
     """Records of one type."""
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-        self._is_edge = isinstance(kind, EdgeType)
-        fields = {prop.name: _field(prop.type) for prop in kind.properties.values()}
+    def __init__(self, entity_type: EntityType) -> None:
+        self.entity_type = entity_type
+        self._is_edge = isinstance(entity_type, EdgeType)
+        fields = {prop.name: _field(prop.type) for prop in entity_type.properties.values()}
         fields[KEY] = _OPTIONAL_ID
         data = _struct(fields)
         self._data = msgspec.json.Decoder(data).decode_lines
@@ -158,7 +157,7 @@ class _KindDecoder:
         self._empty = data() if all(is_free for *_, is_free in self._getters) else None
         word = "edge" if self._is_edge else "type"
         record: dict[str, Any] = {
-            word: (Literal[kind.name],),
+            word: (Literal[entity_type.name],),
             "data": (data,) if self._empty is None else (data | UnsetType, UNSET),
             KEY: (str | UnsetType, UNSET),
         }
@@ -205,7 +204,7 @@ class _KindDecoder:
             columns[name] = values
             names += rows - absent
         columns[KEY] = [None] * rows
-        return _Batch(Decoded(self.kind, columns, lines), names, heads, data, self._get_id)
+        return _Batch(Decoded(self.entity_type, columns, lines), names, heads, data, self._get_id)
 
 
 @dataclass(slots=True)

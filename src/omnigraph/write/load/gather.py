@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import ValueConversionError
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import ValueProblem, convert_column
@@ -19,7 +19,7 @@ from omnigraph.lang.values.spelling import key_id, show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.wide_columns import BATCH_BYTES, vector_bytes
 from omnigraph.write.blobs import blob_bytes, blob_size
-from omnigraph.write.delta import Kind, refuse_wide
+from omnigraph.write.delta import refuse_wide
 from omnigraph.write.ids import new_ids, spelled_keys
 from omnigraph.write.load.rejects import Reject, file_and_line, source_line, violation_reject
 from omnigraph.write.load.spool import spooled_schema
@@ -37,25 +37,29 @@ _ENDS = {"src": "from", "dst": "to"}
 class Gatherer:
     """Records of one type, in columns, or one by one until they are moved to columns."""
 
-    def __init__(self, intake: Intake, kind: Kind, sink: Sink) -> None:
-        self.kind = kind
+    def __init__(self, intake: Intake, entity_type: EntityType, sink: Sink) -> None:
+        self.entity_type = entity_type
         self.has_given_ids = False
         self._intake = intake
         self._sink = sink
         self._read_blob = partial(blob_bytes, files=intake.files_named)
-        self._schema = spooled_schema(kind)
-        self._columns_allowed = frozenset(kind.properties) | {KEY}
-        self.integers = tuple(p.name for p in kind.properties.values() if p.type.scalar.is_integer)
+        self._schema = spooled_schema(entity_type)
+        self._columns_allowed = frozenset(entity_type.properties) | {KEY}
+        self.integers = tuple(
+            p.name for p in entity_type.properties.values() if p.type.scalar.is_integer
+        )
         """The properties that take integers, or lists of them."""
-        self._blobs = [p.name for p in kind.properties.values() if p.type.scalar is Scalar.BLOB]
-        self._is_edge = isinstance(kind, EdgeType)
-        refuse_wide(kind)
-        fitting = BATCH_BYTES // max(vector_bytes(kind.arrow_schema()), 1)
+        self._blobs = [
+            p.name for p in entity_type.properties.values() if p.type.scalar is Scalar.BLOB
+        ]
+        self._is_edge = isinstance(entity_type, EdgeType)
+        refuse_wide(entity_type)
+        fitting = BATCH_BYTES // max(vector_bytes(entity_type.arrow_schema()), 1)
         self._most_rows = max(1, min(_ROWS, fitting))
         self._clear()
 
     def _clear(self) -> None:
-        names = (*self.kind.properties, KEY, *(_ENDS if self._is_edge else ()))
+        names = (*self.entity_type.properties, KEY, *(_ENDS if self._is_edge else ()))
         self._columns: dict[str, list[Any]] = {name: [] for name in names}
         self._data: list[dict[str, Any]] = []
         self._ends: list[tuple[Any, Any]] = []
@@ -122,18 +126,18 @@ class Gatherer:
         """Count properties that are not in the schema, or reject the record."""
         names = sorted(map(show, unknown))
         if self._intake.strict_properties:
-            reason = f"{self.kind.name} has no property '{names[0]}'"
+            reason = f"{self.entity_type.name} has no property '{names[0]}'"
             self._intake.reject(file, line, reason, field=names[0])
             return False
         for name in names:
-            self._intake.ignore(self.kind, name, 1)
+            self._intake.ignore(self.entity_type, name, 1)
         return True
 
     def _move_to_columns(self) -> None:
         """Move records that were added one by one to the columns."""
         if not self._data:
             return
-        for name in (*self.kind.properties, KEY):
+        for name in (*self.entity_type.properties, KEY):
             self._columns[name].extend([record.get(name) for record in self._data])
         for position, name in enumerate(_ENDS if self._is_edge else ()):
             self._columns[name].extend([pair[position] for pair in self._ends])
@@ -149,7 +153,7 @@ class Gatherer:
         values, lines = self._columns, np.concatenate(self._lines)
         bad: dict[int, ValueProblem] = {}
         columns: dict[str, pa.Array] = {}
-        for name, prop in self.kind.properties.items():
+        for name, prop in self.entity_type.properties.items():
             columns[name] = self._converted(name, prop.type, values[name], bad)
         for column in _ENDS if self._is_edge else ():
             columns[column] = self._converted(_ENDS[column], _TEXT, values[column], bad)
@@ -176,43 +180,43 @@ class Gatherer:
         self, given: list[Any], columns: dict[str, pa.Array], bad: dict[int, ValueProblem]
     ) -> pa.Array:
         has_given = given.count(None) < len(given)
-        kind = self.kind
-        if isinstance(kind, NodeType) and kind.key:
-            made = _key_column(kind, columns, bad)
+        entity_type = self.entity_type
+        if isinstance(entity_type, NodeType) and entity_type.key:
+            made = _key_column(entity_type, columns, bad)
             if has_given:
                 for row, (mine, theirs) in enumerate(zip(made.to_pylist(), given, strict=True)):
                     if theirs is not None and not _is_id(theirs, mine):
-                        message = f"differs from the key {', '.join(kind.key)}"
+                        message = f"differs from the key {', '.join(entity_type.key)}"
                         bad.setdefault(row, ValueProblem(row, KEY, show(theirs), message))
             return made
         if not has_given:
-            self._intake.digest_ids(kind, pa.nulls(len(given), pa.string()))
+            self._intake.digest_ids(entity_type, pa.nulls(len(given), pa.string()))
             return new_ids(len(given))
         self.has_given_ids = True
         column, problems = convert_column(KEY, _TEXT, given)
         for problem in problems:
             bad.setdefault(problem.row, problem)
-        self._intake.digest_ids(kind, column)
+        self._intake.digest_ids(entity_type, column)
         new = new_ids(column.null_count)
         return pc.replace_with_mask(column, pc.is_null(column), new)
 
     def _store(
         self, columns: dict[str, pa.Array], bad: dict[int, ValueProblem], lines: np.ndarray
     ) -> None:
-        kind = self.kind
+        entity_type = self.entity_type
         for row in sorted(bad):
             problem = bad[row]
             file, line = file_and_line(int(lines[row]))
             reject = Reject(
                 self._intake.files[file],
                 line,
-                f"{kind.name}.{problem.field}: {problem.message}",
+                f"{entity_type.name}.{problem.field}: {problem.message}",
                 problem.field,
                 problem.value,
                 hint=problem.hint,
             )
             self._intake.rejects.defer(int(lines[row]), reject)
-        arrays = [*(columns[field.name] for field in kind.arrow_schema()), pa.array(lines)]
+        arrays = [*(columns[field.name] for field in entity_type.arrow_schema()), pa.array(lines)]
         # Required columns have nulls until the rejected rows are removed.
         loose = pa.schema([field.with_nullable(True) for field in self._schema])
         self._check(_without(pa.RecordBatch.from_arrays(arrays, schema=loose), bad))
@@ -225,7 +229,7 @@ class Gatherer:
     def _check(self, batch: pa.RecordBatch) -> None:
         """Check each row by itself, and pass on the valid ones."""
         violations: dict[int, Violation] = {}
-        for violation in table_violations(self.kind, pa.Table.from_batches([batch])):
+        for violation in table_violations(self.entity_type, pa.Table.from_batches([batch])):
             if violation.row is not None:
                 violations.setdefault(violation.row, violation)
         for row in sorted(violations):
@@ -235,7 +239,7 @@ class Gatherer:
             self._intake.rejects.defer(number, reject)
         batch = _without(batch, violations)
         if batch.num_rows:
-            self._intake.digest_rows(self.kind, batch)
+            self._intake.digest_rows(self.entity_type, batch)
             self._sink.add(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
 
 
@@ -254,10 +258,10 @@ def _is_id(given: Any, key: str | None) -> bool:
 
 
 def _key_column(
-    kind: NodeType, columns: dict[str, pa.Array], bad: dict[int, ValueProblem]
+    entity_type: NodeType, columns: dict[str, pa.Array], bad: dict[int, ValueProblem]
 ) -> pa.Array:
     """Ids from keys; null for rows with an invalid key, which are rejected."""
-    keys = [columns[name] for name in kind.key]
+    keys = [columns[name] for name in entity_type.key]
     spelled = spelled_keys(keys)
     if spelled is not None:
         return spelled
@@ -270,5 +274,5 @@ def _key_column(
             ids.append(None if any(value is None for value in values) else key_id(values))
         except ValueConversionError as error:
             ids.append(None)
-            bad.setdefault(row, ValueProblem(row, ", ".join(kind.key), "", error.message))
+            bad.setdefault(row, ValueProblem(row, ", ".join(entity_type.key), "", error.message))
     return pa.array(ids, pa.string())

@@ -13,11 +13,10 @@ from typing import NoReturn, Protocol
 import pyarrow as pa
 
 from omnigraph.commit.metadata import OTHERS
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, EntityType
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.blobs import LocalFiles
 from omnigraph.write.conform import find_type
-from omnigraph.write.delta import Kind
 from omnigraph.write.load import limits
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.digest import Digest
@@ -53,7 +52,7 @@ class Intake:
     def __init__(
         self,
         catalog: Catalog,
-        sinks: Callable[[Kind], Sink],
+        sinks: Callable[[EntityType], Sink],
         rejects: Rejects,
         *,
         strict_properties: bool = False,
@@ -82,14 +81,14 @@ class Intake:
         self.files.append(name)
         return len(self.files) - 1
 
-    def find(self, name: str) -> Kind:
+    def find(self, name: str) -> EntityType:
         return find_type(self.catalog, name)
 
-    def gatherer(self, kind: Kind) -> Gatherer:
-        gatherer = self._gatherers.get(kind.table_key)
+    def gatherer(self, entity_type: EntityType) -> Gatherer:
+        gatherer = self._gatherers.get(entity_type.table_key)
         if gatherer is None:
-            gatherer = Gatherer(self, kind, self._sinks(kind))
-            self._gatherers[kind.table_key] = gatherer
+            gatherer = Gatherer(self, entity_type, self._sinks(entity_type))
+            self._gatherers[entity_type.table_key] = gatherer
         return gatherer
 
     # -- counts and digest ---------------------------------------------------------------
@@ -120,11 +119,11 @@ class Intake:
         if self.progress is not None:
             self.progress()
 
-    def digest_ids(self, kind: Kind, given: pa.Array) -> None:
+    def digest_ids(self, entity_type: EntityType, given: pa.Array) -> None:
         """Add the given ids of records to the digest, null for none."""
         if self.digest is None:
             return
-        key = kind.table_key
+        key = entity_type.table_key
         if given.null_count == len(given) and not self._gatherers[key].has_given_ids:
             self._without_id[key] = self._without_id.get(key, 0) + len(given)
             return
@@ -133,16 +132,16 @@ class Intake:
         for ids in (before, given):
             self.digest.add(f"{key}.{KEY}", ids)
 
-    def digest_rows(self, kind: Kind, batch: pa.RecordBatch) -> None:
+    def digest_rows(self, entity_type: EntityType, batch: pa.RecordBatch) -> None:
         """Add valid rows to the digest."""
         if self.digest is not None:
-            for name in kind.properties.keys() | _ENDS:
+            for name in entity_type.properties.keys() | _ENDS:
                 if name in batch.schema.names:
-                    self.digest.add(f"{kind.table_key}.{name}", batch[name])
+                    self.digest.add(f"{entity_type.table_key}.{name}", batch[name])
 
-    def ignore(self, kind: Kind, name: str, rows: int) -> None:
+    def ignore(self, entity_type: EntityType, name: str, rows: int) -> None:
         """Count a property that the schema does not have."""
-        count_ignored(self.ignored, f"{kind.name}.{name}", rows)
+        count_ignored(self.ignored, f"{entity_type.name}.{name}", rows)
 
     # -- rejects -------------------------------------------------------------------------
 

@@ -118,7 +118,9 @@ class _NdjsonReader:
         self._unusual.was(False)
         first = source_line(self._file, self._line + 1)
         for decoded in by_type:
-            self._intake.gatherer(decoded.kind).add_all(decoded.columns, decoded.lines + first)
+            self._intake.gatherer(decoded.entity_type).add_all(
+                decoded.columns, decoded.lines + first
+            )
             self._line += len(decoded.lines)
             self._records.count += len(decoded.lines)
         self._intake.check()

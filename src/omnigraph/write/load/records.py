@@ -12,10 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 from omnigraph.commit.metadata import BESIDE_DATA
-from omnigraph.lang.schema.catalog import EdgeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import Kind
 from omnigraph.write.load.gather import Gatherer
 from omnigraph.write.load.intake import Intake
 
@@ -125,14 +124,14 @@ class Records:
         if KEY in value and type(value[KEY]) is not str:
             self._refuse(line, f"'{KEY}' beside 'data' is not a text", KEY, show(value[KEY]))
             return False
-        allowed = _EDGE if isinstance(gatherer.kind, EdgeType) else _NODE
+        allowed = _EDGE if isinstance(gatherer.entity_type, EdgeType) else _NODE
         names = sorted(show(name) for name in value.keys() - allowed)
         if names and self._intake.strict_properties:
             reason = f"'{names[0]}' stands beside 'data' and is not read; put it into 'data'"
             self._refuse(line, reason, names[0])
             return False
         for name in names:
-            self._intake.ignore(gatherer.kind, f"{name}{BESIDE_DATA}", 1)
+            self._intake.ignore(gatherer.entity_type, f"{name}{BESIDE_DATA}", 1)
         return True
 
     def _with_id(
@@ -150,13 +149,13 @@ class Records:
         """The gatherer of a type that is new here."""
         catalog, is_node = self._intake.catalog, field == "type"
         gatherers = self._nodes if is_node else self._edges
-        kinds: Mapping[str, Kind] = catalog.node_types if is_node else catalog.edge_types
-        kind = kinds.get(name) if isinstance(name, str) else None
-        if kind is None:
+        types: Mapping[str, EntityType] = catalog.node_types if is_node else catalog.edge_types
+        entity_type = types.get(name) if isinstance(name, str) else None
+        if entity_type is None:
             what = "node" if is_node else "edge"
             self._refuse(line, f"unknown {what} type '{show(name)}'", field, name)
             return None
-        gatherers[name] = self._intake.gatherer(kind)
+        gatherers[name] = self._intake.gatherer(entity_type)
         return gatherers[name]
 
     def _refuse(self, line: int, reason: str, field: str | None = None, value: Any = None) -> None:

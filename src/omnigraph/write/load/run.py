@@ -30,9 +30,9 @@ from omnigraph.errors import (
     StorageError,
     StorageMissing,
 )
-from omnigraph.lang.schema.catalog import Catalog, NodeType
+from omnigraph.lang.schema.catalog import Catalog, EntityType, NodeType
 from omnigraph.logs import logger
-from omnigraph.write.delta import Effect, Kind, RowSource, TableDelta
+from omnigraph.write.delta import Effect, RowSource, TableDelta
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
@@ -54,7 +54,7 @@ class SpooledRows(RowSource, Protocol):
     """The rows of one type, each of which is valid by itself."""
 
     @property
-    def kind(self) -> Kind:
+    def entity_type(self) -> EntityType:
         """The type of the rows."""
 
     def source_lines(self, rows: Sequence[int]) -> list[int]:
@@ -182,10 +182,10 @@ class Load:
         for spool in self._spools.values():
             if not spool.num_rows:
                 raise InputError(
-                    f"every record of {spool.kind.name} was set aside, "
+                    f"every record of {spool.entity_type.name} was set aside, "
                     "so the overwrite would only empty its table",
                     hint="mend the records, or delete the rows by a mutation",
-                    details={"table_key": spool.kind.table_key, "rejected": rejected},
+                    details={"table_key": spool.entity_type.table_key, "rejected": rejected},
                 )
 
     def _reject(self, violations: tuple[Violation, ...]) -> None:
@@ -212,8 +212,8 @@ class Load:
         for key, spool in self._spools.items():
             pin = snapshot.pin(key)
             empty = pin is None or not pin.row_count
-            kind = spool.kind
-            keyed = isinstance(kind, NodeType) and bool(kind.key)
+            entity_type = spool.entity_type
+            keyed = isinstance(entity_type, NodeType) and bool(entity_type.key)
             made = not keyed and key not in self._intake.given_ids
             new = empty or made
             if effect is Effect.UPSERT and pin is not None and not new:
@@ -221,7 +221,7 @@ class Load:
             # Rows with new ids are appended, which is much cheaper.
             cheap = effect is Effect.UPSERT and new
             effect_here = Effect.APPEND if cheap else effect
-            deltas[key] = TableDelta(kind, effect_here, spool, new_ids=new, made_ids=made)
+            deltas[key] = TableDelta(entity_type, effect_here, spool, new_ids=new, made_ids=made)
         return deltas
 
     def _meets(self, pin: Pin, spool: SpooledRows) -> bool:

@@ -174,14 +174,14 @@ def read_data(data: LoadData, intake: Intake, sources: Sources) -> None:
 def _read(data: LoadData, intake: Intake, sources: Sources) -> None:
     if isinstance(data, Mapping):
         for name, value in data.items():
-            kind = intake.find(str(name))
-            batches = frame_batches(value, kind, f"<{name}>")
+            entity_type = intake.find(str(name))
+            batches = frame_batches(value, entity_type, f"<{name}>")
             if batches is None:
                 raise InputError(
                     f"the rows of '{name}' are {type(value).__name__}",
                     hint="pass an Arrow table or a frame of pandas or polars",
                 )
-            read_batches(batches, kind, intake, f"<{name}>")
+            read_batches(batches, entity_type, intake, f"<{name}>")
     elif isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if not isinstance(path, str):

@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import StorageFull
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.store import Data
-from omnigraph.write.delta import Kind
 
 SOURCE_LINE = "source_line~"
 _IN_MEMORY = 64 << 20
 
 
-def spooled_schema(kind: Kind) -> pa.Schema:
+def spooled_schema(entity_type: EntityType) -> pa.Schema:
     """The columns of a type, and the source line of each row."""
-    return pa.schema([*kind.arrow_schema(), pa.field(SOURCE_LINE, pa.int64())])
+    return pa.schema([*entity_type.arrow_schema(), pa.field(SOURCE_LINE, pa.int64())])
 
 
 class Budget:
@@ -47,12 +47,12 @@ class Spool:
 
     is_judged = True
 
-    def __init__(self, kind: Kind, folder: Path, budget: Budget) -> None:
-        self.kind = kind
-        self._path = folder / f"{kind.table_key.replace(':', '-')}.arrow"
+    def __init__(self, entity_type: EntityType, folder: Path, budget: Budget) -> None:
+        self.entity_type = entity_type
+        self._path = folder / f"{entity_type.table_key.replace(':', '-')}.arrow"
         self._budget = budget
-        self._rows = kind.arrow_schema()
-        self.schema = spooled_schema(kind)
+        self._rows = entity_type.arrow_schema()
+        self.schema = spooled_schema(entity_type)
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._counts: list[int] = []
@@ -191,9 +191,11 @@ class Spools:
         self._budget = Budget()
         self._open: dict[str, Spool] = {}
 
-    def open(self, kind: Kind) -> Spool:
+    def open(self, entity_type: EntityType) -> Spool:
         """The spool of a type."""
-        return self._open.setdefault(kind.table_key, Spool(kind, self._folder, self._budget))
+        return self._open.setdefault(
+            entity_type.table_key, Spool(entity_type, self._folder, self._budget)
+        )
 
     def close(self) -> dict[str, Spool]:
         """All spools by table key; no more rows are added."""

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.schema.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.catalog import EdgeType, EntityType, NodeType
 from omnigraph.lang.values.arrow import type_name
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.wide_columns import vector_bytes
 from omnigraph.write.conform import conform, first_repeated
-from omnigraph.write.delta import Kind, refuse_wide
+from omnigraph.write.delta import refuse_wide
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.rejects import Reject, source_line
 from omnigraph.write.load.spool import SOURCE_LINE
@@ -28,20 +28,24 @@ _ENDS = {"from": "src", "to": "dst"}
 _SHOWN_ENDS = {"src": "from", "dst": "to"}
 
 
-def frame_batches(value: Any, kind: Kind, name: str) -> Iterator[pa.RecordBatch] | None:
+def frame_batches(
+    value: Any, entity_type: EntityType, name: str
+) -> Iterator[pa.RecordBatch] | None:
     """The rows of a table or frame; none if the value is neither."""
-    problem = _Problem(f"the rows of '{kind.name}' cannot be read as Arrow", name)
+    problem = _Problem(f"the rows of '{entity_type.name}' cannot be read as Arrow", name)
     batches = problem.guard(lambda: _batches(value))
     return None if batches is None else problem.guard_all(batches)
 
 
-def read_batches(batches: Iterable[pa.RecordBatch], kind: Kind, intake: Intake, name: str) -> None:
+def read_batches(
+    batches: Iterable[pa.RecordBatch], entity_type: EntityType, intake: Intake, name: str
+) -> None:
     """Read Arrow batches."""
-    _Rows(kind, intake, intake.open_file(name)).take_all(batches)
+    _Rows(entity_type, intake, intake.open_file(name)).take_all(batches)
 
 
 def read_parquet(
-    path: str, kind: Kind, intake: Intake, groups: range | None = None, before: int = 0
+    path: str, entity_type: EntityType, intake: Intake, groups: range | None = None, before: int = 0
 ) -> None:
     """Read a Parquet file batch by batch, or only some of its row groups.
 
@@ -49,7 +53,7 @@ def read_parquet(
     """
     problem = _Problem(f"'{path}' cannot be read as Parquet", path)
     with problem.guard(lambda: pq.ParquetFile(path)) as source:
-        rows = _Rows(kind, intake, intake.open_file(path))
+        rows = _Rows(entity_type, intake, intake.open_file(path))
         rows.take_all(problem.guard_all(_parquet_batches(source, groups)), before + 1)
 
 
@@ -136,15 +140,15 @@ class _Problem:
 class _Rows:
     """The rows of one table; lines count from 1."""
 
-    def __init__(self, kind: Kind, intake: Intake, file: int) -> None:
-        self._kind = kind
+    def __init__(self, entity_type: EntityType, intake: Intake, file: int) -> None:
+        self._kind = entity_type
         self._intake = intake
         self._file = file
-        self._names = frozenset(kind.arrow_schema().names)
-        self._is_keyed = isinstance(kind, NodeType) and bool(kind.key)
-        refuse_wide(kind)
+        self._names = frozenset(entity_type.arrow_schema().names)
+        self._is_keyed = isinstance(entity_type, NodeType) and bool(entity_type.key)
+        refuse_wide(entity_type)
         # Null vectors take memory as well.
-        self._width = vector_bytes(kind.arrow_schema())
+        self._width = vector_bytes(entity_type.arrow_schema())
 
     def take_all(self, batches: Iterable[pa.RecordBatch], start: int = 1) -> None:
         for batch in batches:

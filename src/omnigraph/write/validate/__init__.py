@@ -14,9 +14,9 @@ from itertools import chain, islice
 
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import Catalog, EdgeType
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import Deltas, Kind
+from omnigraph.write.delta import Deltas
 from omnigraph.write.validate.finder import Committed, Finder, InMemoryKeys, Keys
 from omnigraph.write.validate.rules import (
     Violation,
@@ -80,16 +80,16 @@ class Validator:
         deltas = self._deltas.values()
         yield from (value_violations(delta) for delta in deltas)
         yield from (unique_violations(delta, finder) for delta in deltas)
-        edges = [delta for delta in deltas if isinstance(delta.kind, EdgeType)]
+        edges = [delta for delta in deltas if isinstance(delta.entity_type, EdgeType)]
         for delta in deltas:
-            if isinstance(delta.kind, EdgeType):
+            if isinstance(delta.entity_type, EdgeType):
                 yield added_edge_violations(delta, finder)
             elif delta.replaces or len(delta.deleted):
                 yield removed_node_violations(self._catalog, delta, finder)
         yield from (cardinality_violations(delta, finder) for delta in edges)
 
 
-def key_columns(kind: Kind) -> tuple[str, ...]:
+def key_columns(entity_type: EntityType) -> tuple[str, ...]:
     """The columns that rules about sets of rows need."""
-    ends = ("src", "dst") if isinstance(kind, EdgeType) else ()
-    return tuple(dict.fromkeys((KEY, *ends, *chain.from_iterable(kind.unique))))
+    ends = ("src", "dst") if isinstance(entity_type, EdgeType) else ()
+    return tuple(dict.fromkeys((KEY, *ends, *chain.from_iterable(entity_type.unique))))

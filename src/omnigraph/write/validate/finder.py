@@ -173,7 +173,7 @@ class Finder(Protocol):
         """Committed edges that stay although the delta removes one of their nodes."""
 
     def cardinality_breaches(
-        self, delta: TableDelta, kind: EdgeType
+        self, delta: TableDelta, entity_type: EdgeType
     ) -> Iterator[CardinalityBreach]:
         """Sources whose edges change and violate the bounds of the edge type."""
 
@@ -333,13 +333,13 @@ class InMemoryFinder:
     # -- cardinality ---------------------------------------------------------------------
 
     def cardinality_breaches(
-        self, delta: TableDelta, kind: EdgeType
+        self, delta: TableDelta, entity_type: EdgeType
     ) -> Iterator[CardinalityBreach]:
-        affected = self._alive(kind, self._affected(delta))
+        affected = self._alive(entity_type, self._affected(delta))
         if not len(affected):
             return
         counts = self._counts(delta, affected)
-        low, high = kind.cardinality.min, kind.cardinality.max
+        low, high = entity_type.cardinality.min, entity_type.cardinality.max
         for source in affected.to_pylist():
             count = counts.get(source, 0)
             if count < low or (high is not None and count > high):
@@ -367,8 +367,8 @@ class InMemoryFinder:
             NO_IDS if table is None else _lookup(table, KEY, ids, ["src"])["src"].combine_chunks()
         )
 
-    def _alive(self, kind: EdgeType, sources: pa.Array) -> pa.Array:
-        node = self._deltas.get(f"node:{kind.from_type}")
+    def _alive(self, entity_type: EdgeType, sources: pa.Array) -> pa.Array:
+        node = self._deltas.get(f"node:{entity_type.from_type}")
         if node is not None and node.replaces:
             return sources.filter(pc.is_in(sources, value_set=node.column(KEY).combine_chunks()))
         if node is None or not len(node.deleted):

@@ -25,11 +25,11 @@ from omnigraph.errors import (
     ValueViolation,
 )
 from omnigraph.lang.schema.ast import CheckConstraint, RangeConstraint
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, NodeType, Property
 from omnigraph.lang.schema.patterns import BadPattern, matches
 from omnigraph.lang.values.spelling import key_text
 from omnigraph.storage.tables.store import KEY
-from omnigraph.write.delta import Effect, Kind, TableDelta
+from omnigraph.write.delta import Effect, TableDelta
 from omnigraph.write.validate.finder import Dangling, DuplicateValue, Finder
 
 
@@ -72,12 +72,12 @@ def named(columns: tuple[str, ...]) -> str:
     return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
 
 
-def value_columns(kind: Kind) -> tuple[str, ...]:
+def value_columns(entity_type: EntityType) -> tuple[str, ...]:
     """The columns that some rule about values looks at."""
-    names = [prop.name for prop in kind.properties.values() if prop.type.enum_values]
-    if isinstance(kind, NodeType):
-        names += [rule.property for rule in kind.ranges]
-        names += [rule.property for rule in kind.checks]
+    names = [prop.name for prop in entity_type.properties.values() if prop.type.enum_values]
+    if isinstance(entity_type, NodeType):
+        names += [rule.property for rule in entity_type.ranges]
+        names += [rule.property for rule in entity_type.checks]
     return tuple(dict.fromkeys(names))
 
 
@@ -86,36 +86,36 @@ def value_violations(delta: TableDelta) -> Iterator[Violation]:
     if delta.rows is None or delta.rows.is_judged:
         return
     present = set(delta.rows.names)
-    columns = [name for name in value_columns(delta.kind) if name in present]
-    yield from table_violations(delta.kind, delta.rows.select([KEY, *columns]))
+    columns = [name for name in value_columns(delta.entity_type) if name in present]
+    yield from table_violations(delta.entity_type, delta.rows.select([KEY, *columns]))
 
 
-def table_violations(kind: Kind, table: pa.Table) -> Iterator[Violation]:
+def table_violations(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
     """The same for rows at hand; used batch by batch where rows stream by."""
-    yield from _empty_ids(kind, table)
-    if isinstance(kind, NodeType):
-        for rule in kind.ranges:
-            yield from _ranges(kind, rule, table)
-        for check in kind.checks:
-            yield from _checks(kind, check, table)
-    for prop in kind.properties.values():
+    yield from _empty_ids(entity_type, table)
+    if isinstance(entity_type, NodeType):
+        for rule in entity_type.ranges:
+            yield from _ranges(entity_type, rule, table)
+        for check in entity_type.checks:
+            yield from _checks(entity_type, check, table)
+    for prop in entity_type.properties.values():
         if prop.type.enum_values:
-            yield from _enums(kind, prop, table)
+            yield from _enums(entity_type, prop, table)
 
 
-def _empty_ids(kind: Kind, table: pa.Table) -> Iterator[Violation]:
+def _empty_ids(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
     """No row may have the empty id, wherever it came from: no edge could name it in every form."""
-    name = kind.key[0] if isinstance(kind, NodeType) and kind.key else KEY
+    name = entity_type.key[0] if isinstance(entity_type, NodeType) and entity_type.key else KEY
     for position, value in _hits(table[KEY], pc.equal(table[KEY], "")):
-        text = f"{kind.name}.{name}: the id of a row is empty"
-        yield _violation(kind, table, position, text, name, value)
+        text = f"{entity_type.name}.{name}: the id of a row is empty"
+        yield _violation(entity_type, table, position, text, name, value)
 
 
-def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Violation]:
+def _ranges(entity_type: EntityType, rule: RangeConstraint, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, rule.property)
     if column is None or pa.types.is_list(column.type):
         return
-    where = f"{kind.name}.{rule.property}"
+    where = f"{entity_type.name}.{rule.property}"
     outside = []
     if pa.types.is_floating(column.type):
         outside.append((pc.is_nan(column), ""))
@@ -126,7 +126,7 @@ def _ranges(kind: Kind, rule: RangeConstraint, table: pa.Table) -> Iterator[Viol
     for mask, bound in outside:
         for position, value in _hits(column, mask):
             text = f"@range violation on {where}: value {value}{bound}"
-            yield _violation(kind, table, position, text, rule.property, value)
+            yield _violation(entity_type, table, position, text, rule.property, value)
 
 
 def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., Any]) -> Any:
@@ -139,7 +139,7 @@ def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., 
     return beyond(column, pa.scalar(bound))
 
 
-def _checks(kind: Kind, rule: CheckConstraint, table: pa.Table) -> Iterator[Violation]:
+def _checks(entity_type: EntityType, rule: CheckConstraint, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, rule.property)
     if column is None:
         return
@@ -149,20 +149,20 @@ def _checks(kind: Kind, rule: CheckConstraint, table: pa.Table) -> Iterator[Viol
         matching = matches(column, rule.pattern)
     except BadPattern:
         raise InputError(
-            f"the pattern '{rule.pattern}' of @check on {kind.name}.{rule.property} "
+            f"the pattern '{rule.pattern}' of @check on {entity_type.name}.{rule.property} "
             "is not a valid regular expression",
             hint="change the schema; look-around and back references are not known",
-            details={"table_key": kind.table_key, "property": rule.property},
+            details={"table_key": entity_type.table_key, "property": rule.property},
         ) from None
     for position, value in _hits(column, pc.invert(matching)):
         text = (
-            f"@check violation on {kind.name}.{rule.property}: value '{value}' does not match "
-            f"pattern '{rule.pattern}'"
+            f"@check violation on {entity_type.name}.{rule.property}: value '{value}' does not "
+            f"match pattern '{rule.pattern}'"
         )
-        yield _violation(kind, table, position, text, rule.property, value)
+        yield _violation(entity_type, table, position, text, rule.property, value)
 
 
-def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
+def _enums(entity_type: EntityType, prop: Property, table: pa.Table) -> Iterator[Violation]:
     column = _column(table, prop.name)
     if column is None:
         return
@@ -177,8 +177,9 @@ def _enums(kind: Kind, prop: Property, table: pa.Table) -> Iterator[Violation]:
         hits = list(_hits(column, wrong))
     expected = ", ".join(prop.type.enum_values or ())
     for position, value in hits:
-        text = f"invalid enum value '{value}' for {kind.name}.{prop.name} (expected: {expected})"
-        yield _violation(kind, table, position, text, prop.name, value)
+        shown = f"{entity_type.name}.{prop.name}"
+        text = f"invalid enum value '{value}' for {shown} (expected: {expected})"
+        yield _violation(entity_type, table, position, text, prop.name, value)
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
@@ -195,18 +196,22 @@ def _hits(column: pa.ChunkedArray, mask: Any) -> Iterator[tuple[int, str]]:
 
 
 def _violation(
-    kind: Kind, table: pa.Table, position: int, text: str, name: str, value: str
+    entity_type: EntityType, table: pa.Table, position: int, text: str, name: str, value: str
 ) -> Violation:
     row_id = table[KEY][position].as_py()
     details = {"property": name, "value": value}
-    return Violation(ValueViolation, kind.table_key, row_id, text, position, None, details)
+    return Violation(ValueViolation, entity_type.table_key, row_id, text, position, None, details)
 
 
 def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
     """Repeated ids first; if there are any, other uniqueness rules are not checked."""
     if delta.rows is None or delta.effect is Effect.DELETE:
         return
-    key = delta.kind.key if isinstance(delta.kind, NodeType) and delta.kind.key else (KEY,)
+    key = (
+        delta.entity_type.key
+        if isinstance(delta.entity_type, NodeType) and delta.entity_type.key
+        else (KEY,)
+    )
     repeated = False
     for row, value in () if delta.made_ids else finder.repeated_ids(delta):
         repeated = True
@@ -220,7 +225,7 @@ def unique_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
             hint = "append adds new rows only; use merge to replace"
             details = {"property": ", ".join(key), "value": value}
             yield Violation(KeyConflict, delta.table_key, value, text, row, hint, details)
-    for columns in delta.kind.unique:
+    for columns in delta.entity_type.unique:
         if set(columns) <= set(delta.rows.names):
             yield from _values(delta, columns, finder)
 
@@ -242,7 +247,7 @@ def _duplicate(
     values = [shown(value) for value in duplicate.values]
     value = values[0] if len(values) == 1 else f"({', '.join(values)})"
     text = (
-        f"@unique violation on {delta.kind.name}.{named(columns)}: value '{value}' "
+        f"@unique violation on {delta.entity_type.name}.{named(columns)}: value '{value}' "
         f"held by '{duplicate.first}' and '{duplicate.second}'"
     )
     details = {"property": ", ".join(columns), "value": value}
@@ -257,17 +262,17 @@ def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violat
     Only sources that gain, move or lose an edge are checked, so a node that never had one does
     not violate a minimum, nor does a deleted source.
     """
-    kind = delta.kind
-    if not isinstance(kind, EdgeType) or delta.effect is Effect.UPDATE:
+    entity_type = delta.entity_type
+    if not isinstance(entity_type, EdgeType) or delta.effect is Effect.UPDATE:
         return
-    low, high = kind.cardinality.min, kind.cardinality.max
+    low, high = entity_type.cardinality.min, entity_type.cardinality.max
     if not low and high is None:
         return
-    for breach in finder.cardinality_breaches(delta, kind):
+    for breach in finder.cardinality_breaches(delta, entity_type):
         bound = f"max {high}" if high is not None and breach.count > high else f"min {low}"
         text = (
-            f"@card violation on edge {kind.name}: source '{breach.source}' has {breach.count} "
-            f"edges ({bound})"
+            f"@card violation on edge {entity_type.name}: source '{breach.source}' has "
+            f"{breach.count} edges ({bound})"
         )
         details = {"source": breach.source, "count": breach.count}
         yield Violation(
@@ -277,20 +282,20 @@ def cardinality_violations(delta: TableDelta, finder: Finder) -> Iterator[Violat
 
 def added_edge_violations(delta: TableDelta, finder: Finder) -> Iterator[Violation]:
     """Edges of a delta whose source or target is neither committed nor in the same write."""
-    kind = delta.kind
-    if not isinstance(kind, EdgeType) or delta.rows is None or delta.effect is Effect.UPDATE:
+    entity_type = delta.entity_type
+    if not isinstance(entity_type, EdgeType) or delta.rows is None or delta.effect is Effect.UPDATE:
         return
-    for end, node in (("src", kind.from_type), ("dst", kind.to_type)):
+    for end, node in (("src", entity_type.from_type), ("dst", entity_type.to_type)):
         for dangling in finder.missing_ends(delta, end, f"node:{node}"):
             hint = f"add the {node} in the same write, or before it"
-            yield _orphan(kind, dangling, end, node, hint)
+            yield _orphan(entity_type, dangling, end, node, hint)
 
 
 def removed_node_violations(
     catalog: Catalog, delta: TableDelta, finder: Finder
 ) -> Iterator[Violation]:
     """Committed edges that stay although one of their nodes is removed."""
-    node = delta.kind
+    node = delta.entity_type
     if not isinstance(node, NodeType) or not (delta.replaces or len(delta.deleted)):
         return
     for edge in catalog.edge_types.values():
@@ -301,9 +306,9 @@ def removed_node_violations(
                     yield _orphan(edge, dangling, end, name, hint)
 
 
-def _orphan(kind: EdgeType, dangling: Dangling, end: str, node: str, hint: str) -> Violation:
-    text = f"edge {kind.name}: {end} '{dangling.value}' not found in {node}"
+def _orphan(entity_type: EdgeType, dangling: Dangling, end: str, node: str, hint: str) -> Violation:
+    text = f"edge {entity_type.name}: {end} '{dangling.value}' not found in {node}"
     details = {"end": end, "missing": dangling.value}
     return Violation(
-        OrphanEdge, kind.table_key, dangling.edge_id, text, dangling.row, hint, details
+        OrphanEdge, entity_type.table_key, dangling.edge_id, text, dangling.row, hint, details
     )
