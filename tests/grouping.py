@@ -4,7 +4,8 @@ A worker process that needs Spark starts a Java, one that needs S3 a server, one
 builds their graphs. So all tests that use such a thing run in one process, and all tests of a
 module that share one of its fixtures do too. Everything else goes to whoever is free.
 
-The slow tests of a group are many and long, so two processes divide them.
+The slow tests of a group are many and long, so two processes divide them. Groups come first: at the
+end of a run no process should wait for the one that has the longest.
 """
 
 from __future__ import annotations
@@ -29,6 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.get_closest_marker("slow") is not None:
                 group = f"{group} {zlib.crc32(item.nodeid.encode()) % 2}"
             item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    """The shared groups are the longest, then come those of one module."""
+    marker = item.get_closest_marker("xdist_group")
+    if marker is None:
+        return len(SHARED) + 1
+    name = marker.args[0].partition(" ")[0]
+    return list(SHARED).index(name) if name in SHARED else len(SHARED)
 
 
 def group_of(item: pytest.Item) -> str | None:

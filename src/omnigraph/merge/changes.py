@@ -177,7 +177,7 @@ class _Comparison:
         earlier: Earlier | None,
     ) -> None:
         self._store = store
-        self._kind = entity_type
+        self._entity_type = entity_type
         self._before = before
         self._earlier = earlier
         self._schema = (
@@ -259,7 +259,9 @@ class _Comparison:
         Lance reports values that were written. Those that come back on the way to a state from
         before a column was dropped were never written in between.
         """
-        added = [field for field in self._kind.arrow_schema() if field.name not in earlier.names]
+        added = [
+            field for field in self._entity_type.arrow_schema() if field.name not in earlier.names
+        ]
         row_ids = [
             rows_where(new, None if is_blob(field) else pc.field(field.name).is_valid())
             for field in added

@@ -80,7 +80,7 @@ class _ThreeWay:
     def __init__(
         self, entity_type: EntityType, source: TableChanges, target: TableChanges, ids: pa.Array
     ) -> None:
-        self._kind = entity_type
+        self._entity_type = entity_type
         self._ids = ids
         self._names = entity_type.arrow_schema().names
         # Both sides changed these rows since the same state: either has the base.
@@ -114,9 +114,9 @@ class _ThreeWay:
         columns = []
         for name in self._names:
             both = pa.concat_arrays([self._theirs[name], self._ours[name]])
-            places = np.where(self._changed[name][rows], rows, rows + len(self._ids))
-            columns.append(both.take(pa.array(places)))
-        return pa.Table.from_arrays(columns, schema=_loose(self._kind))
+            indices = np.where(self._changed[name][rows], rows, rows + len(self._ids))
+            columns.append(both.take(pa.array(indices)))
+        return pa.Table.from_arrays(columns, schema=_loose(self._entity_type))
 
     # -- conflicts -----------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class _ThreeWay:
 
     def _conflict(self, row: int) -> RowConflict:
         row_id = self._ids[row].as_py()
-        key = self._kind.table_key
+        key = self._entity_type.table_key
         is_new = not self._was[row]
         base = None if is_new or self._unknown[row] else json_row(self._base, row)
         ours = json_row(self._ours, row) if self._is_ours[row] else None
@@ -170,7 +170,7 @@ class _ThreeWay:
         if start is None:
             start = self._side(row, conflict, THEIRS)
         assert start is not None
-        return start | _values(self._kind, conflict, choice)
+        return start | _values(self._entity_type, conflict, choice)
 
     def _side(self, row: int, conflict: RowConflict, side: str) -> dict[str, pa.Array] | None:
         """One side where they clash; changes of only one side are kept."""
@@ -188,7 +188,7 @@ class _ThreeWay:
         return row_values
 
     def _table(self, rows: list[dict[str, pa.Array]]) -> pa.Table:
-        schema = _loose(self._kind)
+        schema = _loose(self._entity_type)
         if not rows:
             return schema.empty_table()
         columns = [pa.concat_arrays([row[name] for row in rows]) for name in schema.names]

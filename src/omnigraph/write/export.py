@@ -38,16 +38,16 @@ class Encoder:
     """Rows of one type: all properties, including nulls, and the id."""
 
     def __init__(self, entity_type: EntityType) -> None:
-        self._kind = entity_type
+        self._entity_type = entity_type
         self._is_edge = isinstance(entity_type, EdgeType)
         self._head = _JSON({"edge" if self._is_edge else "type": entity_type.name})[:-1]
 
     def lines(self, batch: pa.RecordBatch) -> Iterator[str]:
         """One JSON object per row, without a line end."""
-        names = [KEY, *self._kind.properties]
+        names = [KEY, *self._entity_type.properties]
         columns: list[Sequence[Any]] = [
             batch[KEY].to_pylist(),
-            *(self._column(name, batch[name]) for name in self._kind.properties),
+            *(self._column(name, batch[name]) for name in self._entity_type.properties),
         ]
         rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         if not self._is_edge:
@@ -63,10 +63,10 @@ class Encoder:
 
     def _column(self, name: str, column: pa.Array) -> list[Any]:
         try:
-            return exported_values(column, self._kind.properties[name].type)
+            return exported_values(column, self._entity_type.properties[name].type)
         except ValueError as error:
             raise ValueConversionError(
-                f"{self._kind.name}.{name} holds {error} that JSON cannot",
+                f"{self._entity_type.name}.{name} holds {error} that JSON cannot",
                 hint="export as Parquet",
                 details={"property": name},
             ) from None

@@ -40,7 +40,7 @@ class _CsvReader:
     """One file; malformed CSV ends the load."""
 
     def __init__(self, entity_type: EntityType, intake: Intake, name: str) -> None:
-        self._kind = entity_type
+        self._entity_type = entity_type
         self._is_edge = isinstance(entity_type, EdgeType)
         self._intake = intake
         self._name = name
@@ -59,13 +59,13 @@ class _CsvReader:
         ends = [header.index(c) for c in _ENDS if c in header] if self._is_edge else []
         source, target = ends or (0, 0)
         read = [
-            (position, column, _value_reader(self._kind, column))
+            (position, column, _value_reader(self._entity_type, column))
             for position, column in enumerate(header)
             if position not in ends
         ]
         for line, row in rows:
             # Only once there is a row: a header alone does not overwrite a table.
-            gatherer = self._intake.gatherer(self._kind)
+            gatherer = self._intake.gatherer(self._entity_type)
             if len(row) != len(header):
                 reason = f"{len(row)} fields instead of {len(header)}"
                 self._intake.reject(self._file, line, reason)

@@ -141,7 +141,7 @@ class _Rows:
     """The rows of one table; lines count from 1."""
 
     def __init__(self, entity_type: EntityType, intake: Intake, file: int) -> None:
-        self._kind = entity_type
+        self._entity_type = entity_type
         self._intake = intake
         self._file = file
         self._names = frozenset(entity_type.arrow_schema().names)
@@ -159,14 +159,14 @@ class _Rows:
     def _columns(self, batch: pa.RecordBatch) -> pa.Table:
         """The columns of the schema, under its names."""
         table = pa.Table.from_batches([batch])
-        if isinstance(self._kind, EdgeType):
+        if isinstance(self._entity_type, EdgeType):
             table = table.rename_columns([_ENDS.get(name, name) for name in table.column_names])
         unknown = [name for name in table.column_names if name not in self._names]
         for name in unknown:
             shown = show(name)
             if self._intake.strict_properties:
-                raise self._refused(1, f"{self._kind.name} has no property '{shown}'", shown)
-            self._intake.ignore(self._kind, shown, table.num_rows)
+                raise self._refused(1, f"{self._entity_type.name} has no property '{shown}'", shown)
+            self._intake.ignore(self._entity_type, shown, table.num_rows)
         table = table.select(
             [n for n, name in enumerate(table.column_names) if name not in unknown]
         )
@@ -190,13 +190,13 @@ class _Rows:
                 self._reject(table, start, error)
             return
         # Only for a table with rows: an empty one does not overwrite.
-        gatherer = self._intake.gatherer(self._kind)
+        gatherer = self._intake.gatherer(self._entity_type)
         if not self._is_keyed:
             given = pa.nulls(table.num_rows, pa.string())
             if KEY in table.column_names:
                 given = table[KEY].cast(pa.string()).combine_chunks()
             gatherer.has_given_ids |= given.null_count < len(given)
-            self._intake.digest_ids(self._kind, given)
+            self._intake.digest_ids(self._entity_type, given)
         first = source_line(self._file, start)
         lines = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
         with_lines = rows.append_column(SOURCE_LINE, lines).combine_chunks()
@@ -206,7 +206,7 @@ class _Rows:
 
     def _conformed(self, table: pa.Table) -> tuple[pa.Table | None, OmniGraphError | None]:
         try:
-            return conform(self._intake.catalog, self._kind.table_key, table)[1], None
+            return conform(self._intake.catalog, self._entity_type.table_key, table)[1], None
         except OmniGraphError as error:
             return None, error
 
