@@ -17,7 +17,7 @@ from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
 Get = Callable[[Scenario], Ready]
-BOUNDARIES = 4
+BOUNDARIES = 3
 """At the boundaries of so many scenarios a quick run dies, ..."""
 STEPS = 2
 """... and at some steps of so many: others each day."""

@@ -73,7 +73,7 @@ def spread(found: list[tuple[int, Action]], count: int) -> list[tuple[int, Actio
 @pytest.mark.parametrize("scenario", sample(SCENARIOS, QUICK_SCENARIOS, "s3 faults"), ids=str)
 def test_one_failed_request_breaks_nothing(ready, scenario):
     start = ready(scenario)
-    for number, action in spread(cases(start.requests), 3):
+    for number, action in spread(cases(start.requests), 2):
         check_fault(start, Fault(action, at=number))
 
 

@@ -316,13 +316,13 @@ def _partition(pool: list[State], data: st.DataObject) -> None:
         return
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_queries_give_what_the_naive_evaluator_gives(pool, data):
     _agree(pool, data)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_count_is_the_sum_over_true_false_and_unknown(pool, data):
     _partition(pool, data)

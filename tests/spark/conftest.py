@@ -30,7 +30,7 @@ SETTINGS = {
 ENGINES = ("classic", "connect")
 
 
-QUICK = 6
+QUICK = 8
 """A quick run takes every second file, and of it one of so many tests that need Spark."""
 
 

@@ -116,7 +116,7 @@ def traced(crash: Harness, tmp_path_factory: pytest.TempPathFactory) -> Traced:
     return get
 
 
-@pytest.mark.parametrize("scenario", rotating([*WRITERS, *RECOVERIES], 4, "durability"), ids=str)
+@pytest.mark.parametrize("scenario", rotating([*WRITERS, *RECOVERIES], 3, "durability"), ids=str)
 def test_all_that_was_written_is_safe_when_the_operation_returns(
     traced: Traced, scenario: Scenario
 ):
