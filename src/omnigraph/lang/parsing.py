@@ -196,7 +196,8 @@ class Parser:
 
     def since(self, start: int) -> Span:
         """From an offset to the end of the token before the current one."""
-        return Span(start, max(start, self.previous_end()))
+        end = self._tokens[self._index - 1].end if self._index else 0
+        return Span(start, end if end > start else start)
 
 
 def _short(text: str) -> str:

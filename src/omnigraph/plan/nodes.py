@@ -7,10 +7,11 @@ A new operation is a new class here, with its case in lowering, explain and each
 
 from __future__ import annotations
 
+import functools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from omnigraph.lang.query.checked import (
@@ -33,8 +34,7 @@ class PlanStep(ABC):
 
     def exprs(self) -> Iterator[TypedExpr]:
         """Every expression of the step, those of an inner pipeline included."""
-        names: tuple[str, ...] = self.__match_args__
-        for name in names:
+        for name in _expression_fields(type(self)):
             value = getattr(self, name)
             for part in value if isinstance(value, tuple) else (value,):
                 if isinstance(part, TypedExpr):
@@ -45,13 +45,12 @@ class PlanStep(ABC):
     def map_exprs(self, change: Rewrite) -> PlanStep:
         """The same step with its expressions rewritten; itself when nothing changed."""
         updates: dict[str, Any] = {}
-        names: tuple[str, ...] = self.__match_args__
-        for name in names:
+        for name in _expression_fields(type(self)):
             value = getattr(self, name)
             new = value
             if isinstance(value, TypedExpr):
                 new = change(value)
-            elif isinstance(value, tuple) and value and not isinstance(value[0], str):
+            elif value:
                 new = tuple(
                     part.map_exprs(change) if isinstance(part, PlanStep) else change(part)
                     for part in value
@@ -69,6 +68,12 @@ class PlanStep(ABC):
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         """The same step with its inner pipeline rewritten, if it has one."""
         return self
+
+
+@functools.cache
+def _expression_fields(cls: type[PlanStep]) -> tuple[str, ...]:
+    """The fields of a step that hold expressions, or steps with expressions."""
+    return tuple(f.name for f in fields(cls) if "TypedExpr" in f.type or "PlanStep" in f.type)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ a filter keeps a row only when its condition is true.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -278,8 +278,7 @@ def children(expr: TypedExpr) -> Iterator[TypedExpr]:
     Operands are fields that hold an expression or a flat tuple of them; anything deeper would be
     overlooked by every rule, so it is refused.
     """
-    slots: tuple[str, ...] = expr.__match_args__
-    for slot in slots:
+    for slot in _operand_fields(type(expr)):
         value = getattr(expr, slot)
         if isinstance(value, TypedExpr):
             yield value
@@ -289,6 +288,17 @@ def children(expr: TypedExpr) -> Iterator[TypedExpr]:
                     yield item
                 elif isinstance(item, tuple):
                     raise TypeError(f"{type(expr).__name__}.{slot} hides operands in a tuple")
+
+
+_OPERANDS: dict[type, tuple[str, ...]] = {}
+"""By class of expression, the fields that may hold operands."""
+
+
+def _operand_fields(cls: type[TypedExpr]) -> tuple[str, ...]:
+    if cls not in _OPERANDS:
+        plain = ("str", "int", "bool", "PropType", "Relation", "TextFunction", "AggregateFunction")
+        _OPERANDS[cls] = tuple(field.name for field in fields(cls) if field.type not in plain)
+    return _OPERANDS[cls]
 
 
 def walk(expr: TypedExpr) -> Iterator[TypedExpr]:
@@ -328,8 +338,7 @@ class Visitor(Generic[R]):
 def rebuild(expr: TypedExpr, change: Any) -> TypedExpr:
     """The same node with ``change`` applied to each operand; itself when nothing changed."""
     updates: dict[str, Any] = {}
-    slots: tuple[str, ...] = expr.__match_args__
-    for slot in slots:
+    for slot in _operand_fields(type(expr)):
         value = getattr(expr, slot)
         if isinstance(value, TypedExpr):
             new: Any = change(value)

@@ -98,7 +98,12 @@ class VariableScope:
             scope = scope.parent
 
     def get(self, name: str) -> BoundVariable | None:
-        return next((s.bound[name] for s in self._visible() if name in s.bound), None)
+        scope: VariableScope | None = self
+        while scope is not None:
+            if name in scope.bound:
+                return scope.bound[name]
+            scope = scope.parent
+        return None
 
     def is_broken(self, name: str) -> bool:
         """Whether the variable appears in an invalid clause, so that its type is unknown."""

@@ -35,7 +35,10 @@ class Inference:
 
     def expr(self, node: ast.Expr) -> typed.TypedExpr | None:
         """The typed form of an expression, or ``None`` when it is invalid."""
-        return self.context.attempt(_RULES[type(node)], self, node)
+        try:
+            return _RULES[type(node)](self, node)
+        except Invalid:
+            return None
 
     def exprs(self, *nodes: ast.Expr) -> list[typed.TypedExpr]:
         """The typed forms of expressions; all are checked before an invalid one raises."""
