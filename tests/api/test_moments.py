@@ -54,6 +54,25 @@ def test_one_name_for_one_state(graph):
         graph.snapshot(tag="v1", at="v1")
     with pytest.raises(InputError, match="only one of"):
         graph.query(NAMES, snapshot=graph.snapshot(), at="v1")
+    with pytest.raises(InputError, match="only one of"):
+        graph.query(NAMES, branch="other", snapshot=graph.snapshot())
+
+
+def test_a_commit_or_tag_needs_no_branch(graph):
+    graph.branches.create("other")
+    commit = graph.commits()[0].commit_id
+    for given in ({"at": "v1"}, {"tag": "v1"}, {"commit": commit}, {"at": commit}):
+        with pytest.raises(InputError, match="branch cannot be combined"):
+            graph.snapshot("other", **given)
+    with pytest.raises(InputError, match="branch cannot be combined"):
+        graph.query(NAMES, branch="nope", at="v1")
+    assert names(graph.query(NAMES, branch="other", at=datetime.now(UTC))) == ["ann", "bob"]
+
+
+def test_a_time_as_text_gets_a_hint(graph):
+    with pytest.raises(NotFound, match="no tag or commit") as caught:
+        graph.snapshot(at="2026-01-01T00:00Z")
+    assert caught.value.hint == "pass a datetime for a time"
 
 
 def test_a_snapshot_of_another_graph_is_refused(graph, tmp_path):

@@ -16,7 +16,7 @@ from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.manifest import LISTS_AFTER
 from omnigraph.commit.names import table_lease
-from omnigraph.commit.staging import marked
+from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import Timeouts
 from omnigraph.errors import (
     BranchNotFound,
@@ -380,7 +380,7 @@ def test_a_write_that_stages_keeps_what_it_started_from(graph):
     write(graph, *"ab")
     store = graph._handle.store
     base = store.manifest(None).current()
-    with marked(store, None, base):
+    with staging_marker(store, None, base):
         write(graph, *"cd")
         clean(graph)
         assert pin(graph).version - 2 in versions(graph)
@@ -548,7 +548,7 @@ def test_files_that_no_version_names_go_when_they_are_old(graph):
 def test_files_of_a_write_that_runs_stay(graph):
     write(graph, *"ab")
     store = graph._handle.store
-    with marked(store, None, store.manifest(None).current()):
+    with staging_marker(store, None, store.manifest(None).current()):
         path = leave_file(graph)
         assert clean(graph).files.count == 0
         assert path.exists()
@@ -558,7 +558,7 @@ def test_files_of_a_write_that_runs_stay(graph):
 def test_markers_of_dead_writers_go_after_a_week(graph):
     write(graph, "a")
     store = graph._handle.store
-    with marked(store, None, store.manifest(None).current()) as operation:
+    with staging_marker(store, None, store.manifest(None).current()) as operation:
         path = Path(graph.uri) / "__recovery" / f"{operation}.staging"
         assert clean(graph).markers.count == 0
         old(path, 8)

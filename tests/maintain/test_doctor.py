@@ -12,7 +12,7 @@ import pytest
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.cli.output.doctor_page import render_doctor
 from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
-from omnigraph.commit.staging import mark
+from omnigraph.commit.staging import write_staging_marker
 from omnigraph.commit.ulid import encode_ulid, now_micros, ulid_time
 from omnigraph.errors import BranchNotFound
 from omnigraph.maintain.doctor import examine as doctor
@@ -199,7 +199,7 @@ def test_a_recovery_file_that_cannot_be_read_is_named(graph):
 
 def test_writes_that_stage_are_told(graph):
     snapshot = graph._handle.store.manifest(None).current()
-    operation = mark(graph._handle.store, None, snapshot)
+    operation = write_staging_marker(graph._handle.store, None, snapshot)
     report, page = examined(graph)
     assert [each.operation for each in report.staging] == [operation]
     assert report.is_healthy

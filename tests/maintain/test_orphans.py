@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.staging import marked
+from omnigraph.commit.staging import staging_marker
 from omnigraph.errors import StorageCorrupt
 from omnigraph.spark.load.run import fragment_targets
 from omnigraph.storage.tables.fragments import write_staged_fragments
@@ -72,7 +72,7 @@ def test_rows_that_were_never_committed_are_found_with_their_blobs(branch, graph
 def test_a_write_that_stages_holds_what_it_wrote(graph):
     leave_rows(graph)
     store = graph._handle.store
-    with marked(store, None, store.manifest(None).current()) as operation:
+    with staging_marker(store, None, store.manifest(None).current()) as operation:
         assert {orphan.needed_by for orphan in orphans(store)} == {(operation,)}
     assert {orphan.needed_by for orphan in orphans(store)} == {()}
 

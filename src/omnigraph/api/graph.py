@@ -331,11 +331,11 @@ class Graph(GraphMerging):
         with handle.turn(on_spark=on_spark):
             if snapshot is None:
                 context = handle.read(SnapshotRef(branch, at=at))
-            elif at is None:
+            elif at is None and branch == "main":
                 handle.check()
                 context = context_of(snapshot, handle)
             else:
-                raise InputError("pass only one of snapshot and at")
+                raise InputError("pass only one of branch, snapshot and at")
             started = handle.spark.open(spark) if on_spark else None
             return run_query(handle, context, source, name, params, limits, started)
 
@@ -416,8 +416,8 @@ class Graph(GraphMerging):
         export wrote), several of them, an open binary file, Arrow tables or frames by type name,
         or records as dicts. ``types`` names the type of a CSV or Parquet file that is not called
         after it. ``mode`` is merge, append or overwrite. A missing branch is created from
-        ``from_branch`` once the data has been validated. Invalid records refuse the load, unless
-        ``max_rejects`` allows some: they are left out and written to the file ``rejects``.
+        ``from_branch`` once the data has been validated. An invalid record refuses the load, unless
+        ``max_rejects`` allows some, or ``rejects``, a file to write them to, any number.
         A Blob that names a local file is invalid unless ``allow_local_files`` is set.
         ``dry_run`` only validates.
 

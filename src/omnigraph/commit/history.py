@@ -232,6 +232,12 @@ class SnapshotRef:
         choices = (self.commit, self.tag, self.version, self.at)
         if sum(choice is not None for choice in choices) > 1:
             raise InputError("pass only one of commit, tag, version and at")
+        is_named = self.commit is not None or self.tag is not None or isinstance(self.at, str)
+        if is_named and self.branch != "main":
+            raise InputError(
+                "branch cannot be combined with a commit or tag",
+                hint="a commit or tag identifies its state; leave out the branch",
+            )
 
     def resolve(self, store: GraphStore) -> Snapshot:
         """The state as the store has it."""
@@ -260,4 +266,13 @@ def _tag_or_commit(store: GraphStore, name: str) -> Snapshot:
     try:
         return History(store).snapshot_of(commit)
     except CommitNotFound:
-        raise NotFound(f"no tag or commit '{name}'", details={"ref": name}) from None
+        hint = "pass a datetime for a time" if _is_time(name) else None
+        raise NotFound(f"no tag or commit '{name}'", hint=hint, details={"ref": name}) from None
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -53,7 +53,7 @@ _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.25
 # A fragment costs every publish about 0.1 ms; a rewrite of all rows costs once, more as they grow.
 _MAX_FRAGMENTS = 16
-_ROWS_PER_FRAGMENT = 5_000
+_MANIFEST_ROWS_PER_FRAGMENT = 5_000
 _LOOKUP_ATTEMPTS = 5
 
 
@@ -294,7 +294,7 @@ class _Attempts:
     def _compact(self, writer: Ledger) -> None:
         """Keep the manifest in few fragments. Housekeeping: a failure loses nothing."""
         rows = self._manifest.with_state(lambda state, _: state.rows)
-        if len(self._manifest.fragments) < max(_MAX_FRAGMENTS, rows // _ROWS_PER_FRAGMENT):
+        if len(self._manifest.fragments) < max(_MAX_FRAGMENTS, rows // _MANIFEST_ROWS_PER_FRAGMENT):
             return
         reached(Failpoint.PUBLISH_COMPACT)
         write_checked(self._manifest, writer, Ledger.rewrite)

@@ -37,16 +37,16 @@ _LOG = logger(__name__)
 
 
 @contextmanager
-def marked(store: GraphStore, branch: str | None, base: Snapshot) -> Iterator[str]:
+def staging_marker(store: GraphStore, branch: str | None, base: Snapshot) -> Iterator[str]:
     """Keep a staging marker while a write stages; yields the operation id."""
-    operation = mark(store, branch, base)
+    operation = write_staging_marker(store, branch, base)
     try:
         yield operation
     finally:
-        unmark(store, operation)
+        delete_staging_marker(store, operation)
 
 
-def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
+def write_staging_marker(store: GraphStore, branch: str | None, base: Snapshot) -> str:
     """Write a staging marker that another process may remove; returns the operation id."""
     operation = new_ulid()
     content = {
@@ -60,12 +60,12 @@ def mark(store: GraphStore, branch: str | None, base: Snapshot) -> str:
         store.objects.write(_path(operation), json.dumps(content, sort_keys=True))
     except OmniGraphError:
         # It may have its name already.
-        unmark(store, operation)
+        delete_staging_marker(store, operation)
         raise
     return operation
 
 
-def unmark(store: GraphStore, operation: str) -> None:
+def delete_staging_marker(store: GraphStore, operation: str) -> None:
     """Remove the marker of a write that has ended."""
     # A marker that stays is ignored once it is old enough.
     with suppress(OmniGraphError):

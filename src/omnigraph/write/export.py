@@ -89,7 +89,7 @@ class Export:
         if types is not None:
             wanted = {_named(catalog, name).table_key for name in types}
             every = [entity_type for entity_type in every if entity_type.table_key in wanted]
-        self._kinds = every
+        self._entity_types = every
 
     def lines(self) -> Iterator[str]:
         """One JSON object after the other, each without its line end."""
@@ -137,7 +137,7 @@ class Export:
         return detect_removal(self._store, self._snapshot)
 
     def _pinned(self) -> Iterator[tuple[EntityType, Pin]]:
-        for entity_type in self._kinds:
+        for entity_type in self._entity_types:
             pin = self._snapshot.pin(entity_type.table_key)
             if pin is not None:
                 yield entity_type, pin

@@ -135,13 +135,13 @@ class _Run:
         self._snapshot = snapshot
         self._pending: dict[str, PendingTable] = {}
         self._deleted: dict[str, pa.Array] = {}
-        self._kinds: dict[str, EntityType] = {}
+        self._entity_types: dict[str, EntityType] = {}
         self._inserted: set[str] = set()
         self._updated: set[str] = set()
         self.affected: Counter[str] = Counter()
 
     def execute(self, step: CheckedStatement, entity_type: EntityType) -> None:
-        self._kinds[entity_type.table_key] = entity_type
+        self._entity_types[entity_type.table_key] = entity_type
         match step.kind:
             case StatementKind.INSERT:
                 self._insert(step, entity_type)
@@ -162,7 +162,7 @@ class _Run:
                 )
         for key, ids in self._deleted.items():
             if len(ids):
-                deltas[key] = TableDelta(self._kinds[key], Effect.DELETE, None, ids)
+                deltas[key] = TableDelta(self._entity_types[key], Effect.DELETE, None, ids)
         return deltas
 
     def _effect(self, key: str, pending: PendingTable) -> Effect:
@@ -229,7 +229,7 @@ class _Run:
         gone = self._remove(entity_type, ids)
         if isinstance(entity_type, NodeType) and len(gone):
             for edge in _incident(self._catalog, entity_type):
-                self._kinds[edge.table_key] = edge
+                self._entity_types[edge.table_key] = edge
                 self._remove(edge, self._edges_of(edge, entity_type, gone))
 
     def _remove(self, entity_type: EntityType, ids: pa.Array) -> pa.Array:

@@ -17,7 +17,7 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.staging import marked
+from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.embed.job.rate_limit import no_check
@@ -171,7 +171,7 @@ class Fill:
 
     def run(self) -> EmbeddingReport:
         base = self._store.manifest(self._branch).current()
-        with marked(self._store, self._branch, base):
+        with staging_marker(self._store, self._branch, base):
             waiting = self._plan(base)
             complete = self._work(waiting)
             self._commit()

@@ -94,8 +94,8 @@ def _remote_worker(setup: Setup) -> EmbedWorker:
     global _worker
     if not is_visible(Path(setup.folder)):
         raise InputError(
-            "a worker does not see the directory of kept embeddings",
-            hint="pass as resume a directory that all workers split, or use engine='local'",
+            "a worker cannot access the directory of kept embeddings",
+            hint="pass as resume a directory shared by all workers, or use engine='local'",
         )
     if _worker is None or _worker.setup != setup:
         _worker = EmbedWorker(setup)

@@ -22,7 +22,7 @@ from omnigraph.commit.rows import TableRow, VersionRow, checked_branch, checked_
 from omnigraph.commit.schema.files import IR, SOURCE, STATE
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.staging import mark, unmark
+from omnigraph.commit.staging import delete_staging_marker, write_staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
 from omnigraph.storage.lance_format.addresses import parse_reference
@@ -84,7 +84,9 @@ def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
                 with suppress(BranchNotFound):
                     snapshots[branch] = store.manifest(branch).current()
         for branch, snapshot in snapshots.items():
-            stack.callback(unmark, store, mark(store, branch, snapshot))
+            stack.callback(
+                delete_staging_marker, store, write_staging_marker(store, branch, snapshot)
+            )
         texts = {path: store.objects.read(path) for path in (SOURCE, IR, STATE)}
         texts |= _references(store, MANIFEST, (b for b in snapshots if b is not None))
         folders = [f"{top}/{name}" for top in _FOLDERS for name in store.objects.folders(top)]

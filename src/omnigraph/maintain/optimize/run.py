@@ -18,7 +18,7 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
-from omnigraph.commit.staging import marked
+from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import OmniGraphError, VersionMismatch
@@ -181,7 +181,7 @@ class OptimizeJob:
     ) -> str | None:
         base = self._store.manifest(self._branch).current()
         pins: dict[str, Pin | None] = {survey.table_key: survey.pin for survey in surveys}
-        with marked(self._store, self._branch, base):
+        with staging_marker(self._store, self._branch, base):
             works = stager.stage(surveys)
 
             def prepare(view: WriteView) -> PreparedWrite:

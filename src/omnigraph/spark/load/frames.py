@@ -16,7 +16,7 @@ import numpy as np
 
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.staging import marked
+from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, RowLimitExceeded
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, text_of
@@ -178,7 +178,7 @@ def frame_reader(
         base: Snapshot,
     ) -> Iterator[Load]:
         branch = normal_branch(destination.branch)
-        with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
+        with open_rejects(job.rejects, job.data) as rejects, staging_marker(store, branch, base):
             intake = FrameIntake(
                 catalog,
                 evaluate,

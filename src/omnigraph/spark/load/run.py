@@ -18,7 +18,7 @@ import numpy as np
 from omnigraph.commit.branches import clear_orphan
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.snapshot import Snapshot
-from omnigraph.commit.staging import marked
+from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog, entity_types, text_of
@@ -286,7 +286,7 @@ def split_reader(
                 yield load
             return
         branch = normal_branch(destination.branch)
-        with open_rejects(job.rejects, job.data) as rejects, marked(store, branch, base):
+        with open_rejects(job.rejects, job.data) as rejects, staging_marker(store, branch, base):
             sources = Sources(catalog, job.format, job.types, rejects)
             files = list_files(job.data, sources, catalog)
             intake = SplitIntake(

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from omnigraph.plan.nodes import ReadPlan
     from omnigraph.plan.prepared import PlanInfo
-    from omnigraph.spark.query.frame import Driver, SparkRows
     from omnigraph.spark.query.rows import WorkerQuery
     from omnigraph.spark.query.run import DriverSearches
 

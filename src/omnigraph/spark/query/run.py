@@ -31,11 +31,9 @@ from omnigraph.spark.query.work import WEIGHT
 from omnigraph.spark.session.failures import ROWS_LOST, translated
 
 if TYPE_CHECKING:
-    from omnigraph.plan.nodes import ReadPlan
     from omnigraph.plan.prepared import PlanInfo
     from omnigraph.read.context import QueryContext
     from omnigraph.read.limits import ResourceGuard
-    from omnigraph.read.run import Run
     from omnigraph.spark.session.engine import SparkEngine
 
 _ATTEMPTS = 4

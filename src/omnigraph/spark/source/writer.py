@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.commit.staging import mark, unmark
+from omnigraph.commit.staging import delete_staging_marker, write_staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import text_of
@@ -81,7 +81,7 @@ class TypeWrite:
 
     def end(self, store: GraphStore) -> None:
         if self.marker is not None:
-            unmark(store, self.marker)
+            delete_staging_marker(store, self.marker)
 
     def _discard(self, store: GraphStore, outcomes: Sequence[TaskAnswer]) -> None:
         with suppress(OmniGraphError):
@@ -120,7 +120,7 @@ def plan_write(
         job.max_rejects,
         destination.idempotency_key is not None,
     )
-    marker = mark(here.store, branch, snapshot) if is_marked else None
+    marker = write_staging_marker(here.store, branch, snapshot) if is_marked else None
     return TypeWrite(uri, name, job, destination, task, max_rows, marker, storage)
 
 
