@@ -152,7 +152,7 @@ def finding(small: Side, large: Side, how: str) -> Iterator[Result]:
     tasks: dict[str, Callable[[Side], object]] = {
         "changes for a merge": lambda side: side.find(names[side]),
         "diff of the branch": lambda side: side.graph.snapshot().diff(
-            side.graph.snapshot(at=names[side])
+            side.graph.snapshot(names[side])
         ),
     }
     for what, task in tasks.items():
