@@ -126,6 +126,9 @@ class LanguageError(OmniGraphError, code="language"):
         )
         self.diagnostics = tuple(diagnostics)
 
+    def __reduce__(self) -> tuple[type[LanguageError], tuple[tuple[Diagnostic, ...]]]:
+        return type(self), (self.diagnostics,)
+
     def render(self) -> str:
         """All findings as shown to a person."""
         return render_all(self.diagnostics)

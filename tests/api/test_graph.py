@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, LoadReceipt, QueryError
 from omnigraph.errors import (
     Closed,
     Conflict,
@@ -313,3 +314,19 @@ def test_a_schema_that_is_wrong_leaves_nothing_behind(tmp_path):
     with pytest.raises(SchemaError):
         Graph.init(tmp_path / "g.omni", "node P {")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_texts_survive_a_process_boundary(tmp_path):
+    with Graph.init(tmp_path / "pickled.omni", "node P { k: String @key }") as graph:
+        with pytest.raises(QueryError) as caught:
+            graph.query("query q() {")
+        copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), copy.to_json()) == (QueryError, caught.value.to_json())
+    assert copy.render() == caught.value.render()
+
+
+def test_the_receipt_of_a_load_comes_back_from_json(tmp_path):
+    with Graph.init(tmp_path / "receipt.omni", "node P { k: String @key }") as graph:
+        receipt = graph.load([{"type": "P", "data": {"k": "a", "other": 1}}])
+    assert LoadReceipt.from_json(receipt.to_json()) == receipt
+    assert receipt.ignored

@@ -274,11 +274,12 @@ class Graph(GraphMerging):
     ) -> GraphSnapshot:
         """The graph at one moment: the newest of a branch, or an earlier one.
 
-        ``at`` is a time, or the name of a tag or a commit. A snapshot does not change while the
-        branch moves on.
+        ``at`` is a ``datetime``, or the name of a tag or a commit. A snapshot does not change while
+        the branch moves on.
 
         Raises:
-            NotFound: there is no such branch, tag, commit or version.
+            NotFound: there is no such branch, tag or commit.
+            InputError: there is no such version, or more than one state was named.
             HistoryGone: cleanup has removed that state.
 
         >>> graph.snapshot().count("Person"), graph.snapshot(at="v1").count("Person")

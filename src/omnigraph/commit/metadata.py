@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from omnigraph.commit.rows import (
@@ -371,6 +371,14 @@ class LoadReceipt(Receipt):
             "warnings": list(self.warnings),
             "dry_run": self.dry_run,
         }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> LoadReceipt:
+        """The inverse of ``to_json``."""
+        names = ("base_branch", "branch_created", "records", "ignored", "rejected", "dry_run")
+        commit = Receipt.from_json(value)
+        inherited = {field.name: getattr(commit, field.name) for field in fields(Receipt)}
+        return LoadReceipt(**inherited, **{name: value[name] for name in names})
 
 
 def _ignored(name: str, count: int) -> str:
