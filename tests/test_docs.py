@@ -25,6 +25,18 @@ def named(page: Path) -> str:
 # -- completeness ---------------------------------------------------------------------------------
 
 
+def test_every_module_that_a_page_names_exists():
+    folders = ("src", "tests", "bench", "tools", "demo")
+    modules = [f"/{path.as_posix()}" for top in folders for path in (ROOT / top).rglob("*.py")]
+    missing = {
+        f"{named(page)}: {name}"
+        for page in PAGES
+        for name in re.findall(r"`([\w./-]+\.py)`", page.read_text("utf-8"))
+        if not any(module.endswith(f"/{name}") for module in modules)
+    }
+    assert missing == set()
+
+
 def error_codes() -> list[str]:
     return [
         value.code
