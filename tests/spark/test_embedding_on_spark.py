@@ -170,7 +170,7 @@ def test_the_limits_are_divided_among_the_tasks(spark: SparkEngine, tmp_path: Pa
 def test_a_folder_that_workers_do_not_see_is_said(tmp_path: Path):
     with new_graph(tmp_path / "g.omni", docs(1)) as graph:
         share = share_of(graph, str(tmp_path / "elsewhere"))
-        with pytest.raises(InputError, match="a worker does not see the directory") as caught:
+        with pytest.raises(InputError, match="a worker cannot access the directory") as caught:
             embed_remote(share)
     assert caught.value.hint is not None
     assert "resume" in caught.value.hint
