@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from omnigraph.api.branches import GraphBranches, GraphTags
     from omnigraph.api.changes import Baseline, GraphChanges
     from omnigraph.api.embeddings import GraphEmbeddings
+    from omnigraph.api.engines import Engine
     from omnigraph.api.graph import Graph
-    from omnigraph.api.handle import Engine, Mode
+    from omnigraph.api.handle import Mode
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
     from omnigraph.api.query import Explanation
     from omnigraph.api.schema import GraphSchema
@@ -167,7 +168,8 @@ _NAMES = {
     "InputError IntegrityError NotFound AlreadyExists Conflict "
     "VersionMismatch PreconditionFailed OutcomePending StorageError "
     "InternalError",
-    "api.handle": "Engine Mode",
+    "api.engines": "Engine",
+    "api.handle": "Mode",
     "commit.audit": "RecoveryKind TableOutcome",
     "merge.change_filter": "Operation",
     "lang.types": "PropType Scalar",

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from omnigraph.read import limits
-from omnigraph.read.limits import GATE
+from omnigraph.read import gate
+from omnigraph.read.gate import GATE
 
 
 def test_the_gate_is_free_after_its_block_whatever_happens():
@@ -51,14 +51,14 @@ def test_a_query_inside_of_a_query_has_the_same_admission():
 
 
 def test_a_long_query_releases_the_gate(monkeypatch):
-    monkeypatch.setattr(limits, "_LONG", 0.0)
+    monkeypatch.setattr(gate, "_LONG", 0.0)
     with GATE:
         GATE.release_if_long()
         assert GATE.is_free
 
 
 def test_a_query_that_waits_too_long_runs_without_the_gate(monkeypatch):
-    monkeypatch.setattr(limits, "_PATIENCE", 0.0)
+    monkeypatch.setattr(gate, "_PATIENCE", 0.0)
     done = []
 
     def other():

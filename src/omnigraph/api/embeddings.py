@@ -11,7 +11,8 @@ from os import PathLike
 from pathlib import Path
 
 from omnigraph.api.arguments import Actor, Location, Natural, Positive, public
-from omnigraph.api.handle import Engine, Namespace, SparkLike, runs_on_spark
+from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
+from omnigraph.api.handle import Namespace
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.embed.job.rate_limit import RateLimit
 from omnigraph.embed.job.requests import Batching, EmbedWorker, Setup

@@ -23,7 +23,8 @@ from omnigraph.api.arguments import (
     public,
     source_of,
 )
-from omnigraph.api.handle import Engine, Handle, Mode, SparkLike, parse_location, runs_on_spark
+from omnigraph.api.engines import Engine, SparkLike
+from omnigraph.api.handle import Handle, Mode, SnapshotContext, parse_location
 from omnigraph.api.merging import GraphMerging
 from omnigraph.api.query import run_query
 from omnigraph.api.snapshot import GraphSnapshot, context_of
@@ -328,17 +329,17 @@ class Graph(GraphMerging):
         [{'p.age': 36}]
         """
         limits = Limits(timeout, max_rows, max_memory, cancel)
-        handle, on_spark = self._handle, runs_on_spark(engine, spark)
-        with handle.turn(on_spark=on_spark):
+        handle = self._handle
+
+        def resolve() -> SnapshotContext:
             if snapshot is None:
-                context = handle.read(SnapshotRef(branch, at=at))
-            elif at is None and branch == "main":
+                return handle.read(SnapshotRef(branch, at=at))
+            if at is None and branch == "main":
                 handle.check()
-                context = context_of(snapshot, handle)
-            else:
-                raise InputError("pass only one of branch, snapshot and at")
-            started = handle.spark.open(spark) if on_spark else None
-            return run_query(handle, context, source, name, params, limits, started)
+                return context_of(snapshot, handle)
+            raise InputError("pass only one of branch, snapshot and at")
+
+        return run_query(handle, resolve, source, name, params, limits, engine, spark)
 
     # -- writing -------------------------------------------------------------------------
 

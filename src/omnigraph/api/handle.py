@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from omnigraph.api.engines import WarmSpark
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at
@@ -24,10 +24,9 @@ from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, ReadOnly
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.logs import logger
 from omnigraph.plan.prepared import CompiledQueries
-from omnigraph.read.context import QueryContext, TraversalMode, TraversalSettings
-from omnigraph.read.limits import GATE
+from omnigraph.read.context import QueryContext
+from omnigraph.read.traverse import TraversalMode, TraversalSettings
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.storage.objects.paths import Root, parse_root
@@ -35,22 +34,7 @@ from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
 from omnigraph.write.reentrancy import reject_reentrant_write
 
-if TYPE_CHECKING:
-    from omnigraph.spark.session.engine import SparkEngine
-    from omnigraph.spark.session.engine import SparkLike as SparkLike
-else:
-    # PySpark is an extra: annotations resolve without it.
-    SparkLike = Any
-
 Mode: TypeAlias = Literal["rw", "r"]
-Engine: TypeAlias = Literal["auto", "local", "spark"]
-
-LOAD_BYTES = 1 << 30
-"""From so many bytes of files on, ``auto`` loads on Spark."""
-OPTIMIZE_BYTES = 4 << 30
-"""From so many bytes of tables on, ``auto`` optimizes on Spark."""
-
-_LOG = logger("omnigraph")
 
 
 def parse_location(
@@ -163,10 +147,6 @@ class Handle:
             self.embedders,
         )
 
-    def turn(self, *, on_spark: bool) -> AbstractContextManager[None]:
-        """A turn among small queries; none for work that waits for a network or for Spark."""
-        return GATE if self.store.root.is_local and not on_spark else nullcontext()
-
     # -- the end -------------------------------------------------------------------------
 
     def drop_caches(self) -> None:
@@ -182,39 +162,6 @@ class Handle:
         self.spark.close()
 
 
-# -- where work runs: in this process or on Spark ---------------------------------------------
-
-
-def runs_on_spark(
-    engine: Engine,
-    spark: SparkLike,
-    size: int | None = None,
-    threshold: int = 0,
-    content: str = "data",
-) -> bool:
-    """Whether Spark does the work: where ``spark`` is passed, or by size, which is logged."""
-    if engine != "auto":
-        return engine == "spark"
-    if spark is not None:
-        return True
-    if size is None or size < threshold:
-        return False
-    from omnigraph.maintain.units import format_bytes
-    from omnigraph.spark.session.engine import is_installed
-
-    if not is_installed():
-        _LOG.warning(
-            f"{format_bytes(size)} of {content}; Spark is not installed, "
-            "so one process does the work"
-        )
-        return False
-    _LOG.warning(
-        f"{format_bytes(size)} of {content}, so Spark does the work "
-        f"(from {format_bytes(threshold)} on)"
-    )
-    return True
-
-
 class Namespace:
     """A part of the public surface of a graph, such as ``graph.branches``."""
 
@@ -223,35 +170,3 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {escape(self._handle.uri)}>"
-
-
-class WarmSpark:
-    """The Spark of a handle. A session that it started stays until the handle is closed."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-        self._lock = threading.Lock()
-        self._engine: SparkEngine | None = None
-
-    def start(self, spark: SparkLike) -> SparkEngine:
-        """An engine for one call, to be closed by the caller; nothing stays behind."""
-        from omnigraph.spark.session.engine import resolve_spark
-
-        return resolve_spark(spark, self._options)
-
-    def open(self, spark: SparkLike) -> SparkEngine:
-        """An engine for one query; the session stays for the next one."""
-        with self._lock:
-            if self._engine is not None and not self._engine.is_alive:
-                self._engine.close()
-                self._engine = None
-            engine = self.start(spark)
-            if self._engine is None and engine.owns:
-                self._engine = self.start(spark)
-            return engine
-
-    def close(self) -> None:
-        with self._lock:
-            engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from omnigraph.api.handle import LOAD_BYTES, Engine, Handle, SparkLike, runs_on_spark
+from omnigraph.api.engines import LOAD_BYTES, Engine, SparkLike, runs_on_spark
+from omnigraph.api.handle import Handle
 from omnigraph.commit.metadata import LoadReceipt
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from omnigraph.api.arguments import Actor, Location, public
-from omnigraph.api.handle import (
-    OPTIMIZE_BYTES,
-    Engine,
-    Namespace,
-    SparkLike,
-    parse_location,
-    runs_on_spark,
-)
+from omnigraph.api.engines import OPTIMIZE_BYTES, Engine, SparkLike, runs_on_spark
+from omnigraph.api.handle import Namespace, parse_location
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.store import GraphStore, detect_branch_deletion

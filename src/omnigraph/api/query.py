@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.api.arguments import source_of
+from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.commit.store import detect_removal
 from omnigraph.escaping import escape
@@ -25,7 +26,8 @@ from omnigraph.plan.prepared import PreparedQuery
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
 from omnigraph.read.estimate import estimates
-from omnigraph.read.limits import GATE, Limits, ResourceGuard
+from omnigraph.read.gate import GATE
+from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.run import Run, StepReport
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 
@@ -35,6 +37,31 @@ if TYPE_CHECKING:
 
 def run_query(
     handle: Handle,
+    resolve: Callable[[], SnapshotContext],
+    source: str | PathLike[str],
+    name: str | None,
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+    engine: Engine,
+    spark: SparkLike,
+) -> Result:
+    """The rows of a query on the state that ``resolve`` finds.
+
+    An error shows now, not when rows are pulled. A query of this process takes its turn among
+    small queries; one on Spark does not, and closes its engine with the result.
+    """
+    if runs_on_spark(engine, spark):
+        context = resolve()
+        return _first_rows(handle, context, source, name, params, limits, handle.spark.open(spark))
+    # Nobody waits at the gate for the network: a remote state is resolved in front of it.
+    remote = None if handle.store.root.is_local else resolve()
+    with GATE:
+        context = remote or resolve()
+        return _first_rows(handle, context, source, name, params, limits, None)
+
+
+def _first_rows(
+    handle: Handle,
     context: SnapshotContext,
     source: str | PathLike[str],
     name: str | None,
@@ -42,10 +69,7 @@ def run_query(
     limits: Limits,
     spark: SparkEngine | None,
 ) -> Result:
-    """The rows of a query. An error shows now, not when rows are pulled.
-
-    With an engine of Spark it runs there; the engine is closed with the result.
-    """
+    """A result whose first batch is there."""
     try:
         prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
@@ -53,15 +77,13 @@ def run_query(
         guard.check()
         inputs = handle.query_context(context)
         if spark is None:
-            batches = _lasting(inputs, execute(Run(inputs, guard, prepared.info), plan))
-            with GATE:
-                first = next(batches, None)
+            rows = execute(Run(inputs, guard, prepared.info), plan)
         else:
             from omnigraph.spark.query.run import execute_on_spark
 
             rows = execute_on_spark(spark, inputs, plan, prepared.info, guard)
-            batches = _lasting(inputs, rows)
-            first = next(batches, None)
+        batches = _lasting(inputs, rows)
+        first = next(batches, None)
     except BaseException:
         if spark is not None:
             spark.close()

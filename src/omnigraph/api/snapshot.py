@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 import omnigraph
 from omnigraph.api.arguments import Location, Natural, Params, QuerySource, public
-from omnigraph.api.handle import Engine, Handle, SnapshotContext, SparkLike, runs_on_spark
+from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
+from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import Explanation, explain_query, profile_query, run_query
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin
@@ -123,11 +124,12 @@ class GraphSnapshot:
         [{'people': 2}]
         """
         limits = Limits(timeout, max_rows, max_memory, cancel)
-        on_spark = runs_on_spark(engine, spark)
-        self._handle.check()
-        with self._handle.turn(on_spark=on_spark):
-            started = self._handle.spark.open(spark) if on_spark else None
-            return run_query(self._handle, self._context, source, name, params, limits, started)
+
+        def resolve() -> SnapshotContext:
+            self._handle.check()
+            return self._context
+
+        return run_query(self._handle, resolve, source, name, params, limits, engine, spark)
 
     @public
     def explain(

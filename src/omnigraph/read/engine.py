@@ -1,26 +1,23 @@
-"""From a bound plan to the rows of its result, and the scans that it begins with."""
+"""From a bound plan to the rows of its result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.types import PropType, Scalar
-from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.live import named_variables
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.aggregate import aggregated
-from omnigraph.read.blocks import kept_rows, together
+from omnigraph.read.blocks import together
 from omnigraph.read.frame import Frame, Ints
 from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.order import SortColumn, first_candidates, sort_indices
-from omnigraph.read.sources import ID, NodeSource
+from omnigraph.read.scan import direct_scan
 from omnigraph.read.values import values_of
-from omnigraph.topology.nodes import NodeIndex
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
@@ -196,138 +193,3 @@ def _nearest_frame(run: Run, plan: ReadPlan) -> Frame | None:
     source = run.nodes(step.type_name)
     assert source is not None
     return Frame(len(row_ids), {step.variable: source.index().numbers_of_rows(row_ids)})
-
-
-# -- scans ------------------------------------------------------------------------------------
-
-
-def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
-    """The nodes of a type that all filters of a scan keep."""
-    name, source = step.variable, run.nodes(step.type_name)
-    if source is None:
-        return Frame(0, {name: np.empty(0, np.int32)})
-    ids: frozenset[str] | None = None
-    conditions: list[typed.TypedExpr] = []
-    for condition in step.filters:
-        named = named_ids(condition)
-        if named is None:
-            conditions.append(condition)
-        else:
-            ids = named if ids is None else ids & named
-    if ids is not None:
-        run.note({"by": "key"})
-        frame = _by_key(name, source, sorted(ids))
-    else:
-        pushed = [condition for condition in conditions if pushable(condition)]
-        conditions = [condition for condition in conditions if not pushable(condition)]
-        frame = _by_table(run, step, source, pushed, name in live or bool(conditions))
-    for condition in conditions:
-        frame = kept_rows(run, frame, condition)
-    return frame
-
-
-def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
-    """The rows of a plan that only scans one type, with the columns it returns or sorts by.
-
-    They are read in one pass and not cached; none if the table is in memory anyway, or if
-    storage cannot evaluate the conditions.
-    """
-    if len(plan.pipeline) != 1 or run.info.has_search:
-        return None
-    (step,) = plan.pipeline
-    if not isinstance(step, NodeScan):
-        return None
-    source, filters = run.nodes(step.type_name), step.filters
-    if source is None or any(named_ids(condition) is not None for condition in filters):
-        return None
-    if source.preferred_index() is not None or not all(map(pushable, filters)):
-        return None
-    pushed = filter_expression(typed.And(filters)) if filters else None
-    names = list(dict.fromkeys([ID, *run.info.scanned]))
-    report = run.report(step)
-    report.notes.append({"by": "storage", "pushed": len(filters)})
-
-    def frames() -> Iterator[Frame]:
-        for batch in source.table().scan(names, pushed, limit=limit):
-            run.guard.check()
-            report.rows += batch.num_rows
-            report.bytes = max(report.bytes, batch.nbytes)
-            report.storage = source.reads
-            values = {(step.variable, name): batch.column(name) for name in names}
-            yield Frame(batch.num_rows, values=values)
-
-    return frames()
-
-
-def _by_table(
-    run: Run, step: NodeScan, source: NodeSource, filters: list[typed.TypedExpr], is_live: bool
-) -> Frame:
-    """The nodes that pushable filters keep: from memory where cached, else from storage."""
-    name = step.variable
-    index = source.preferred_index() if filters or is_live else source.cached_index()
-    if index is not None and all(_is_cached(source, index, condition) for condition in filters):
-        run.note({"by": "memory"})
-        frame = Frame(index.cache.rows, {name: index.numbers})
-        for condition in filters:
-            frame = kept_rows(run, frame, condition)
-        return frame
-    run.note({"by": "storage", "pushed": len(filters)})
-    pushed = filter_expression(typed.And(tuple(filters))) if filters else None
-    if not filters and not is_live:
-        # Only the number of nodes matters.
-        return Frame(1, weights=np.array([source.rows], np.int64)) if source.rows else Frame(0)
-    if index is not None:
-        rows = _column(run, source.table().scan([], pushed, row_ids=True), "_rowid", pa.uint64())
-        return Frame(len(rows), {name: index.numbers_of_rows(rows.to_numpy())})
-    texts = _column(run, source.table().scan([ID], pushed), ID, pa.string())
-    return Frame(len(texts), {name: source.ids.numbers(texts)})
-
-
-def _column(
-    run: Run, batches: Iterator[pa.RecordBatch], name: str, type_: pa.DataType
-) -> pa.ChunkedArray:
-    """One column of the batches; the guard is checked before each."""
-    return pa.chunked_array([batch[name] for batch in run.guard.between(batches)], type_)
-
-
-def _is_cached(source: NodeSource, index: NodeIndex, condition: typed.TypedExpr) -> bool:
-    """Whether the columns of a condition are in memory, or should be."""
-    columns = (part.name for part in typed.walk(condition) if isinstance(part, typed.Column))
-    return all(
-        name == ID or index.cache.has(name) or source.is_worth_caching(name, 0) for name in columns
-    )
-
-
-# -- by key -----------------------------------------------------------------------------------
-
-
-def named_ids(condition: typed.TypedExpr) -> frozenset[str] | None:
-    """The ids that a condition on the key names; none for any other condition."""
-    match condition:
-        case typed.Compare(
-            op=typed.Relation.EQ,
-            left=typed.Column(name="id"),
-            right=typed.Constant(value=str(text)),
-        ):
-            return frozenset({text})
-        case typed.Membership(
-            item=typed.Column(name="id"), options=typed.Constant(value=tuple(texts))
-        ):
-            return frozenset(text for text in texts if isinstance(text, str))
-        case _:
-            return None
-
-
-def _by_key(name: str, source: NodeSource, ids: Sequence[str]) -> Frame:
-    """A few nodes by id: from memory where cached, else by the index of the table."""
-    index = source.preferred_index(len(ids))
-    if index is not None:
-        numbers = index.ids.numbers_of(ids)
-        return Frame(len(numbers), {name: numbers}).where(index.positions(numbers) >= 0)
-    wanted = typed.Membership(
-        typed.Column(name, ID, typed.STRING),
-        typed.Constant(tuple(ids), PropType(Scalar.STRING, is_list=True)),
-    )
-    rows = source.table().read([ID], filter_expression(wanted)) if ids else None
-    numbers = np.empty(0, np.int32) if rows is None else source.ids.numbers(rows[ID])
-    return Frame(len(numbers), {name: numbers})

@@ -22,10 +22,11 @@ from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, 
 from omnigraph.read import blocks
 from omnigraph.read.blocks import Memo
 from omnigraph.read.context import QueryContext
-from omnigraph.read.engine import scan
 from omnigraph.read.expand import connect, expand
 from omnigraph.read.frame import Frame, Mask, Numbers, product
-from omnigraph.read.limits import GATE, ResourceGuard
+from omnigraph.read.gate import GATE
+from omnigraph.read.limits import ResourceGuard
+from omnigraph.read.scan import scan
 from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource
 from omnigraph.read.values import EvalContext, columns_read, keeps

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query.checked import Direction
-from omnigraph.read.context import TraversalChoice, TraversalSettings, choose
 from omnigraph.read.frame import Ints, Mask, Numbers
-from omnigraph.read.limits import GATE
+from omnigraph.read.gate import GATE
+from omnigraph.read.traverse import TraversalChoice, TraversalSettings, choose
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.cache import Codes, one_array
 from omnigraph.topology.edges import Adjacency, EdgeAdjacency, EdgeIndex

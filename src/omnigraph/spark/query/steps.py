@@ -15,7 +15,7 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.arrow import pushable
 from omnigraph.plan.live import live_after, used
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
-from omnigraph.read.engine import named_ids
+from omnigraph.read.scan import named_ids
 from omnigraph.spark.query.frame import Driver, SparkRows, broadcast_if_small
 from omnigraph.spark.query.rows import WorkerQuery
 from omnigraph.spark.query.sources import DST, EDGE, SRC, SparkTables

@@ -1,0 +1,64 @@
+"""The admission of small queries: one at a time in a process."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+# Longest wait for the gate; after it a query runs without, so the gate never acts as a limit.
+_PATIENCE = 0.05
+# A query that takes longer, in seconds, is not small.
+_LONG = 0.002
+
+
+class _Thread(threading.local):
+    """The calling thread's nesting depth, and when it took the gate."""
+
+    depth = 0
+    since: float | None = None
+
+
+class QueryGate:
+    """Admits small queries one at a time in a process.
+
+    Only one thread at a time can run Python. A query of a fraction of a millisecond calls Arrow
+    dozens of times, and each call would hand Python to another thread and wait to get it back:
+    four threads together would answer fewer queries than one. A query that turns out to be large,
+    or that reads from storage, releases the gate early, before its ``with`` block ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._own = _Thread()
+
+    def __enter__(self) -> None:
+        own = self._own
+        own.depth += 1
+        if own.depth == 1 and self._lock.acquire(timeout=_PATIENCE):
+            own.since = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._own.depth -= 1
+        if not self._own.depth:
+            self.release()
+
+    def release(self) -> None:
+        """Admit the next query: the rest takes long, or waits for something else than Python."""
+        if self._own.since is not None:
+            self._own.since = None
+            self._lock.release()
+
+    def release_if_long(self) -> None:
+        """Release the gate if the query has taken longer than a small one does."""
+        since = self._own.since
+        if since is not None and time.perf_counter() - since > _LONG:
+            self.release()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no query is inside."""
+        return not self._lock.locked()
+
+
+GATE = QueryGate()
+"""The gate of this process."""
