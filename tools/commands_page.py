@@ -9,9 +9,9 @@ import argparse
 import re
 from collections.abc import Iterator
 
+from omnigraph.cli.flags import add_global_flags
 from omnigraph.cli.parser import build_parser, meaning
 from omnigraph.cli.parser_tree import leaves
-from omnigraph.cli.registry import add_global_flags
 
 INTRO = """\
 # Commands

@@ -12,8 +12,8 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.cli.commands.completion import SCRIPTS, complete, split_line
+from omnigraph.cli.flags import VALUE_FLAGS
 from omnigraph.cli.parser import build_parser
-from omnigraph.cli.registry import VALUE_FLAGS
 from tests.cli.place import Place
 
 SCHEMA = "node Person { name: String @key }"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Graph
+from omnigraph.cli.flags import Capability, check_flags, fill_global_flags
 from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.output import terminal
 from omnigraph.cli.parser import build_parser
 from omnigraph.cli.parser_tree import leaves
-from omnigraph.cli.registry import Capability, check_flags, fill_global_flags
 from omnigraph.cli.scopes import is_local
 from omnigraph.cli.targets import GraphTarget, require_consent
 from omnigraph.errors import InputError

@@ -10,16 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from omnigraph.cli.about import PROGRAM
+from omnigraph.cli.flags import VALUE_FLAGS, Capability, add_global_flags
 from omnigraph.cli.output import terminal
 from omnigraph.cli.parser_tree import actions, extra_forms, is_subparsers, leaves
-from omnigraph.cli.registry import (
-    COMMANDS,
-    VALUE_FLAGS,
-    Capability,
-    Commands,
-    add_global_flags,
-    declare,
-)
+from omnigraph.cli.registry import COMMANDS, Commands, declare
 
 _ABOUT = {
     Capability.ANY: "works on a graph, directly or through a server",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from omnigraph.cli.flags import Capability, UsageError, check_flags, fill_global_flags
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import hint_for_options
 from omnigraph.cli.parser import build_parser, rewrite
-from omnigraph.cli.registry import Capability, UsageError, check_flags, fill_global_flags
 from omnigraph.errors import (
     Conflict,
     LanguageError,

@@ -10,8 +10,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Literal
 
+from omnigraph.cli.flags import Capability
 from omnigraph.cli.operator_config import OperatorConfig, Profile
-from omnigraph.cli.registry import Capability
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import add_snapshot, snapshot_arguments
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import field_lines, show_report, yes_no
-from omnigraph.cli.registry import UsageError
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError, NotFound
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from omnigraph.cli.flags import VALUE_FLAGS, Capability, check_flags, fill_global_flags
 from omnigraph.cli.output import terminal
 from omnigraph.cli.parser_tree import (
     actions,
@@ -29,7 +30,6 @@ from omnigraph.cli.parser_tree import (
     positionals,
     subparsers,
 )
-from omnigraph.cli.registry import VALUE_FLAGS, Capability, check_flags, fill_global_flags
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.escaping import has_controls
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from omnigraph.cli import files
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import add_repeatable, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.registry import UsageError
 from omnigraph.errors import EmbeddingError, InputError
 from omnigraph.settings import Settings
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import add_branch, add_json, add_repeatable, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import (
@@ -22,7 +23,6 @@ from omnigraph.cli.output.change_lines import (
     format_micros,
 )
 from omnigraph.cli.output.report import field_lines, show_paged, show_report
-from omnigraph.cli.registry import UsageError
 from omnigraph.cli.targets import find_snapshot, open_graph
 from omnigraph.errors import InputError
 

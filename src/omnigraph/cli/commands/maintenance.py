@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import (
     add_branch,
     add_engine,
@@ -18,7 +19,6 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.output.doctor_page import render_doctor
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import field_lines, hint_for_options, show_report
-from omnigraph.cli.registry import UsageError
 from omnigraph.cli.targets import echo, open_for_write, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes

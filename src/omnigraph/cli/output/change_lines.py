@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import add_repeatable
 from omnigraph.cli.output import terminal
-from omnigraph.cli.registry import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.commit.metadata import SchemaEvent, TableCounts
