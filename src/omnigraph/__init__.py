@@ -91,8 +91,7 @@ if TYPE_CHECKING:
     from omnigraph.maintain.optimize.plan import MaintenancePolicy
     from omnigraph.maintain.optimize.run import OptimizeReport, TableStats
     from omnigraph.maintain.repair import Action, Drift, RepairReport, TableRepair
-    from omnigraph.maintain.verify import VerifyReport
-    from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem, Weight
+    from omnigraph.maintain.verify.report import ProblemCode, VerifyProblem, VerifyReport, Weight
     from omnigraph.merge.blame import Blame
     from omnigraph.merge.change_filter import Operation
     from omnigraph.merge.conflicts import ConflictKind, Conflicts, RowConflict
@@ -150,8 +149,7 @@ _NAMES = {
     "maintain.doctor.report": "DoctorReport TableHealth ManifestHealth PendingWrite Holder "
     "CleanupEstimate Advice",
     "maintain.repair": "RepairReport TableRepair Action Drift",
-    "maintain.verify": "VerifyReport",
-    "maintain.verify.report": "VerifyProblem ProblemCode Weight",
+    "maintain.verify.report": "VerifyReport VerifyProblem ProblemCode Weight",
     "maintain.backup.create": "BackupReport",
     "maintain.backup.index": "BackupPoint StoredFile",
     "maintain.backup.prune": "PruneReport",
