@@ -1,5 +1,5 @@
-"""Everything that touches bytes: small objects and Lance tables, on local disk and on S3.
+"""All access to bytes: small objects and Lance tables, on local disk and on S3.
 
-Only this room knows Lance and the object store; both speak to the rest through their own types
-and the errors of ``omnigraph.errors``.
+Only this package imports Lance and the object store. Callers see types of this package and the
+errors of ``omnigraph.errors``.
 """

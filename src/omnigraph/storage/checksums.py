@@ -1,12 +1,12 @@
-"""Checksums of the files of a graph when they were written, to detect later damage.
+"""Checksums of the files of a graph, recorded at write time to detect later damage.
 
-Lance keeps no checksums: a flipped byte gives wrong rows. The writer of a file notes its size and
-digest here; one small object for each publish takes what was noted. It is derived: a record that
-is lost only means that its files cannot be verified. Locally a digest is over the bytes; on S3,
-where nothing that was just written is read again, it is the tag that the store gave.
+Lance keeps no checksums: a flipped byte yields wrong rows. The writer of a file notes its size and
+digest here, and every publish records the noted sums in one small object. Records are derived data:
+without its record a file cannot be verified, nothing more. On local disk the digest is computed
+over the bytes; on S3, where new files are not read back, it is the ETag of the object.
 
-A name may come back with other bytes, for one when a branch is deleted and made again; so a path
-may have several sums, and a file is right when it has one of them.
+A path may be reused with different bytes, for example when a branch is deleted and recreated. A
+path may therefore have several sums, and a file is intact if it matches one of them.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from omnigraph.storage.objects.store import ObjectStore
 
 FOLDER = "__checksums"
 TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")
-"""Under these directories of a graph lie files that are written once and never changed."""
+"""The directories of a graph whose files are written once and never changed."""
 
 _VERSION = 1
 _DIGITS = 20
 _SHA256, _E_TAG = "sha256:", "etag:"
 _PLAIN_MD5 = re.compile(r"[0-9a-f]{32}")
 _AT_ONCE = 16
-# From so many files of one directory on, a listing of it is asked for instead of each.
+# From this many files of one directory on, the directory is listed instead of each file queried.
 _MANY = 64
-# About as many as sixteen small writes have.
+# About the number of files of sixteen small writes.
 _TOGETHER = 100
 _PIECE = 1 << 20
 TAIL = 64
 _FILES_PER_RECORD = 50_000
 
 MOST_RECORDS = 64
-"""More of them than this are put together when a graph is optimized."""
+"""Optimize folds the records into one when there are more than this."""
 
 
 class FileSum(NamedTuple):
-    """What a file was: how many bytes, and a digest that says how it was made."""
+    """The size of a file in bytes, and its digest with a prefix that names the algorithm."""
 
     size: int
     digest: str
 
     @property
     def is_sha256(self) -> bool:
-        """Whether the digest is over the bytes; otherwise it is the tag of an object store."""
+        """Whether the digest is a SHA-256 of the bytes, not the ETag of an object."""
         return self.digest.startswith(_SHA256)
 
     @property
@@ -66,7 +66,7 @@ class FileSum(NamedTuple):
         return self.digest.removeprefix(_SHA256)
 
     def contradicts(self, recorded: Iterable[FileSum]) -> bool:
-        """Whether digests over the bytes of a file are recorded and this is none of them."""
+        """Whether SHA-256 sums are recorded for the file and this sum matches none of them."""
         digests = [file_sum for file_sum in recorded if file_sum.is_sha256]
         return bool(digests) and self not in digests
 
@@ -76,7 +76,7 @@ def sha256_sum(size: int, digest: str) -> FileSum:
 
 
 def sum_of(raw: bytes) -> FileSum:
-    """The sum of a file whose bytes are at hand."""
+    """The sum of a file, from its bytes."""
     return sha256_sum(len(raw), hashlib.sha256(raw).hexdigest())
 
 
@@ -84,7 +84,7 @@ Sums = Mapping[str, FileSum]
 
 
 def local_pieces(path: str) -> Iterator[bytes]:
-    """The bytes of a local file; the process that wrote it finds them in memory still."""
+    """The bytes of a local file; right after a write they come from the page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         while piece := os.read(descriptor, _PIECE):
@@ -104,7 +104,7 @@ def sum_and_tail(path: str) -> tuple[FileSum, bytes]:
 
 
 class Checksums:
-    """Sums that this process has noted and not yet recorded. Nothing here ever fails a write."""
+    """Sums that this process has noted but not yet recorded. No method ever fails a write."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -113,13 +113,13 @@ class Checksums:
         self._own: set[str] = set()
 
     def is_own(self, path: str) -> bool:
-        """Whether this handle has noted the file itself."""
+        """Whether this handle noted the file."""
         return path in self._own
 
     def note(self, folder: str, names: Iterable[str], sums_by_name: Sums | None = None) -> None:
-        """Files in a directory that this process wrote, or that have sums from their writer.
+        """Note files of a directory that this process wrote, or whose sums their writer returned.
 
-        On S3 a star means all files of a directory.
+        On S3 ``*`` stands for all files of a directory.
         """
         sums = sums_by_name or {}
         for name in names:
@@ -136,7 +136,7 @@ class Checksums:
                 self._own.add(path)
 
     def adopt(self, folder: str, names: Iterable[str]) -> None:
-        """Files that a dead writer left, unless it is recorded already what they were."""
+        """Note files that a dead writer left, unless their sums are recorded already."""
         with suppress(OmniGraphError):
             wanted = list(names)
             recorded = read_records(self._objects).sums
@@ -151,10 +151,9 @@ class Checksums:
         return sums
 
     def record(self, *, now: bool = False) -> None:
-        """Write down what was noted. No sync: a record that a power failure takes is no loss.
+        """Record the noted sums. Not synced: losing a record in a power failure is harmless.
 
-        Files that the store has to be asked for, on S3, are taken together over several publishes,
-        unless it has to be now.
+        On S3, files whose ETags must be queried are batched over several publishes, unless ``now``.
         """
         with self._lock:
             if not self._noted:
@@ -175,13 +174,13 @@ class Checksums:
 
 
 def _divide(noted: Mapping[str, FileSum | None]) -> tuple[dict[str, FileSum], list[str]]:
-    """The known sums, and the files that the store has to be asked for."""
+    """The known sums, and the files whose sums must be queried from the store."""
     sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
     return sums, [path for path, file_sum in noted.items() if file_sum is None]
 
 
 def _query_store(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
-    """The sums that a store gives for files; a star names a directory, missing files have none."""
+    """The ETag sums of files; ``*`` stands for a directory, missing files are left out."""
     if not paths:
         return {}
     folders: dict[str, list[str]] = {}
@@ -208,12 +207,12 @@ def _query_store(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
 
 
 def tag_sum(info: ObjectInfo) -> FileSum:
-    """The sum of an object that is not read."""
+    """The sum of an object from its ETag, without reading it."""
     return FileSum(info.size, _E_TAG + info.e_tag.strip('"'))
 
 
 def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[FileSum]) -> bool:
-    """Whether a file matches one of its sums. Reads it if that decides anything."""
+    """Whether a file matches one of its sums. Reads it only if a sum is a digest of its bytes."""
     candidates = [candidate for candidate in sums if candidate.size == info.size]
     if not candidates:
         return False
@@ -242,7 +241,7 @@ def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[Fi
 
 @dataclass(slots=True)
 class ChecksumRecords:
-    """Everything that is recorded, and which records cannot be read."""
+    """All recorded sums, and the names of unreadable records."""
 
     names: list[str] = field(default_factory=list)
     sums: dict[str, tuple[FileSum, ...]] = field(default_factory=dict)
@@ -256,7 +255,7 @@ class ChecksumRecords:
 
 
 def read_records(objects: ObjectStore) -> ChecksumRecords:
-    """All records; one that is removed meanwhile was folded into another."""
+    """All records. A record that disappears during the read was folded into another."""
     records = ChecksumRecords()
     for name in objects.list(FOLDER):
         try:
@@ -270,18 +269,18 @@ def read_records(objects: ObjectStore) -> ChecksumRecords:
 
 
 def fold_checksums(objects: ObjectStore, least: int = 0) -> int:
-    """Merge all records into one without removed files; gives how many records were removed.
+    """Merge all records into one, without deleted files; returns the number of removed records.
 
-    Nothing is done up to ``least`` records, unless one cannot be read: it is removed, and its files
-    are unverified from then on. The new record is there before the old ones go, so a crash costs
-    nothing, and writers beside it add records of their own.
+    Does nothing for up to ``least`` records, unless one is unreadable: that one is removed, and its
+    files are unverified from then on. The new record is written before the old ones are removed, so
+    a crash loses nothing. Concurrent writers add records of their own.
     """
     if not objects.list(FOLDER):
         return 0
     records = read_records(objects)
     if len(records.names) <= least and not records.damaged:
         return 0
-    # Listed after the records were read: a file that one of them names was there before it.
+    # Listed after the records are read: a file exists before the record that names it.
     there = {path for top in TABLES for path, _ in objects.files_below(top)}
     kept = {path: sums for path, sums in records.sums.items() if path in there}
     if len(records.names) > 1 or len(kept) < len(records.sums):
@@ -297,7 +296,7 @@ def fold_checksums(objects: ObjectStore, least: int = 0) -> int:
 
 
 def _layers(sums: Mapping[str, tuple[FileSum, ...]]) -> Iterator[dict[str, FileSum]]:
-    """Records of one sum for each path, and not too many of them."""
+    """Records with one sum per path and a limited number of paths."""
     layer: dict[int, dict[str, FileSum]] = {}
     for path in sorted(sums):
         for number, file_sum in enumerate(sums[path]):
@@ -317,7 +316,7 @@ def _write(objects: ObjectStore, sums: Sums) -> None:
 
 
 def recorded_at(name: str) -> float | None:
-    """When a record was written, by its name; none for records of earlier releases.
+    """The time of a record, from its name; ``None`` for records of earlier releases.
 
     >>> recorded_at("01700000000000000000-4af2.json")
     1700000000.0
@@ -335,7 +334,7 @@ def _read(text: str) -> dict[str, FileSum]:
 
 
 def sums_of_record(files: Mapping[str, tuple[int, str]]) -> dict[str, FileSum]:
-    """The sums that a record lists; ``ValueError`` when it names what is no file of a table."""
+    """The sums of a record; ``ValueError`` if it names a path that is not a file of a table."""
     if not isinstance(files, dict):
         raise ValueError("the record lists no files")
     sums = {path: FileSum(int(size), str(digest)) for path, (size, digest) in files.items()}
@@ -346,5 +345,5 @@ def sums_of_record(files: Mapping[str, tuple[int, str]]) -> dict[str, FileSum]:
 
 
 def digest_of_record(files: object) -> str:
-    """A record has a checksum itself, or damage to it would be reported as damage to a file."""
+    """The checksum of a record: a damaged record must not be reported as a damaged file."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Making sure that what was written survives a power failure, on local disk.
+"""Durability on local disk: syncing files and directories.
 
-Neither Lance nor the object store does that. A file is safe when its bytes and the directory
-entry that leads to it are.
+Neither Lance nor the object store syncs what it writes. A file survives a power failure once its
+bytes and its directory entry are synced.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 
 class Durability(StrEnum):
-    """When a write counts as done: on the disk, or handed to the operating system."""
+    """When a write counts as done: on disk, or in the page cache of the operating system."""
 
     DISK = "disk"
     OS = "os"
 
 
 def sync_file(path: Path | str) -> None:
-    """Write the bytes of a file to the disk."""
+    """Sync the bytes of a file."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -30,7 +30,7 @@ def sync_file(path: Path | str) -> None:
 
 
 def sync_directory(path: Path | str) -> None:
-    """Write the entries of a directory to the disk."""
+    """Sync the entries of a directory."""
     sync_file(path)
 
 
@@ -43,8 +43,8 @@ def sync_tree(
 ) -> None:
     """Sync files, then every directory between them and ``top``, each once.
 
-    Files that are visible to others cannot be abandoned when a sync fails: with ``visible`` they
-    are written again.
+    Files that others can see already cannot be abandoned when a sync fails: with ``visible`` they
+    are rewritten.
     """
     last = str(top)
     directories: set[str] = set()
@@ -75,10 +75,10 @@ def sync_tree(
 
 
 def write_again(target: Path) -> None:
-    """Give a file whose sync failed a new copy with the same bytes, and sync that one.
+    """Replace a file whose sync failed with a synced copy of the same bytes.
 
-    The kernel reports a failed write-back once and then takes the pages for clean: a second sync
-    of the same file would prove nothing.
+    The kernel reports a failed write-back once and then marks the pages clean: a second sync of the
+    same file would prove nothing.
     """
     temporary = target.with_name(f".tmp{uuid.uuid4().hex}")
     try:

@@ -1,4 +1,4 @@
-"""One function on many tasks: by threads of this process, or by another ``Executor``."""
+"""Runs one function on many tasks, in threads of this process or in another ``Executor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 TaskProgress = Callable[[str, int, int], None]
-"""Called with a label, the number of finished tasks and the number of all tasks."""
+"""Called with a label, the number of finished tasks and the total."""
 
 
 class Executor(Protocol):
@@ -24,7 +24,7 @@ class Executor(Protocol):
 
 
 class ThreadExecutor:
-    """Threads of this process; one thread, or one task, runs in the caller's.
+    """Threads of this process; a single thread or task runs in the caller's thread.
 
     >>> ThreadExecutor(4).run(str, [1, 2, 3])
     ['1', '2', '3']
@@ -35,7 +35,7 @@ class ThreadExecutor:
         self._on_progress = on_progress or (lambda label, done, total: None)
 
     def run(self, function: Callable[[T], R], tasks: Sequence[T], label: str = "") -> list[R]:
-        """See ``Executor``; after a failure, tasks that have not started are dropped."""
+        """See ``Executor``. After a failure, tasks that have not started are dropped."""
         if len(tasks) < 2 or self._threads < 2:
             results = []
             for done, task in enumerate(tasks, start=1):
@@ -54,7 +54,7 @@ class ThreadExecutor:
             return [future.result() for future in futures]
 
     def stream(self, function: Callable[[T], R], tasks: Iterable[T]) -> Generator[R, None, None]:
-        """The results in the order of the tasks, each as soon as it and those before are there.
+        """The results in task order, each as soon as it and its predecessors are done.
 
         Closing the generator drops tasks that have not started.
         """

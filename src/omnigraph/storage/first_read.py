@@ -1,15 +1,15 @@
-"""Files checked against what was written, before Lance reads them for the first time.
+"""Checks files against their checksums before Lance reads them for the first time.
 
-Lance checks little of what it reads. A damaged version or deletion file gives wrong rows, a damaged
-index wrong rows or an error, and some damage ends the process. So the files that a version of a
-table references are checked once by each handle, on local disk: the version file when it is opened,
-a deletion file before rows are read, an index before a condition or a search asks its column. A
-file with a recorded checksum is compared with it; any other must have the form of its kind. Of an
-index file above ``LARGEST`` only size and format are checked. Files of this process were read back
-when they were written. On an object store nothing is checked: it keeps checksums of its own.
+Lance checks little of what it reads. A damaged version or deletion file yields wrong rows, a
+damaged index wrong rows or an error, and some damage kills the process. So on local disk each
+handle checks the files that a table version references once: the version file when the version is
+opened, a deletion file before rows are read, an index before a filter or a search uses its column.
+A file with a recorded checksum is compared with it; any other must be well formed. For an index
+file above ``LARGEST`` only size and format are checked. Files of this process were read back when
+they were written. On an object store nothing is checked: it keeps checksums of its own.
 
-A version or deletion file that is damaged is ``StorageCorrupt``. An index is derived: a column
-whose index is damaged is read without it, and the next optimize rebuilds it.
+A damaged version or deletion file raises ``StorageCorrupt``. An index is derived data: a column
+with a damaged index is read without it, and the next optimize rebuilds it.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 LARGEST = 32 << 20
-"""Up to so many bytes a file of an index is compared in full."""
+"""Index files up to this size in bytes are compared in full."""
 
 _MAX_CHECKED = 200_000
 _GOOD: dict[str, tuple[int, int, int]] = {}
-"""Size, time and number of the files that were good when a handle of this process looked."""
+"""Size, mtime and inode of the files that a handle of this process found intact."""
 
 Indexes = Mapping[str, tuple[IndexEntry, ...]]
-"""Indexes by the columns that they are on."""
+"""Indexes by column."""
 
 
 class FileInTable(NamedTuple):
-    """A file that a version names: the copy of a table that it lies in, and what is known of it."""
+    """A file that a version references: the copy of the table that holds it, and its size."""
 
     folder: str
     file: NewFile
@@ -64,7 +64,7 @@ class FileInTable(NamedTuple):
 
 
 class FirstReads:
-    """What one handle of a graph knows of the files that it reads. Safe to share."""
+    """Which files one handle of a graph has checked. Thread-safe."""
 
     def __init__(self, objects: ObjectStore, checksums: Checksums) -> None:
         self.objects = objects
@@ -80,7 +80,7 @@ class FirstReads:
         self._newest: dict[str, VersionGuard] = {}
 
     def forget(self) -> None:
-        """Drop all verdicts: files have other bytes than before."""
+        """Drop all verdicts, because files were replaced."""
         with self._lock:
             self._good.clear()
             self._damaged.clear()
@@ -88,7 +88,7 @@ class FirstReads:
             self._newest.clear()
 
     def guard(self, ref: TableRef, dataset: LanceDataset) -> VersionGuard:
-        """What is known of the version that a handle shows."""
+        """The guard of the version that a dataset shows."""
         with self._lock:
             guard = self._guards.get(dataset)
             if guard is None:
@@ -97,7 +97,7 @@ class FirstReads:
             return guard
 
     def follow(self, ref: TableRef, dataset: LanceDataset) -> None:
-        """Take over what is known for a version that this process made, and has read back."""
+        """Carry the verdicts over to a version that this process wrote and read back."""
         with self._lock:
             earlier = self._newest.get(ref.path)
             if earlier is not None and earlier.version < int(dataset.version):
@@ -105,7 +105,7 @@ class FirstReads:
                 self._guards[dataset] = self._newest[ref.path] = guard
 
     def check_version_file(self, ref: TableRef, version: int) -> None:
-        """Compare the file of a version; ``StorageCorrupt`` when it is damaged."""
+        """Check the file of a version; ``StorageCorrupt`` if it is damaged."""
         if self.is_local:
             self.refuse_damaged([FileInTable(ref.path, NewFile(version_file(version)))])
 
@@ -126,7 +126,7 @@ class FirstReads:
                 raise damaged_file(version_path) from None
 
     def is_damaged_version(self, path: str) -> bool:
-        """Whether a version file is not what was written; never on S3."""
+        """Whether a version file is damaged; always false on S3."""
         folder, _, name = path.rpartition("/_versions/")
         file = FileInTable(folder, NewFile(f"_versions/{name}"))
         return self.is_local and bool(self.damaged([file]))
@@ -137,9 +137,9 @@ class FirstReads:
             raise damaged_file(path)
 
     def damaged(self, files: Iterable[FileInTable]) -> list[str]:
-        """The paths of the files that are not what was written; missing files are left out.
+        """The paths of damaged files; missing files are left out.
 
-        Each is read once; a verdict stays, but that a version is damaged.
+        Each file is read once and its verdict is kept, unless a version file is damaged.
         """
         paths, unknown = [], []
         for named in files:
@@ -170,7 +170,7 @@ class FirstReads:
             if path not in stats:
                 continue
             if path in new and not self._is_good(named, stats[path].st_size, recorded.get(path)):
-                # A version that its writer takes back is followed by another of that name.
+                # A version that its writer withdraws is replaced by another of the same name.
                 if not named.file.name.startswith("_versions/"):
                     self._damaged.add(path)
                 damaged.append(path)
@@ -204,9 +204,9 @@ class FirstReads:
         return True
 
     def _is_recorded(self, path: str) -> bool:
-        """Whether a file is right after all, by records that prove themselves.
+        """Whether a file is intact after all, by records whose own checksums match.
 
-        A name may have come back with other bytes, and the record may be what is damaged.
+        The path may have been reused with different bytes, or the record may be damaged.
         """
         sums = read_records(self.objects).sums.get(path)
         info = self.objects.head(path)
@@ -226,10 +226,10 @@ def _identity(stats: os.stat_result) -> tuple[int, int, int]:
 
 
 class VersionGuard:
-    """Which files of one version of a table were checked, and which indexes are damaged.
+    """The checked files and the damaged indexes of one table version.
 
-    ``earlier`` is the version from which this process made it: what was good there is good here,
-    and what was not checked there is still to be checked.
+    ``earlier`` is the version that this process built it on: files found intact there are intact
+    here, and files not checked there still have to be checked.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class VersionGuard:
                 self._unchecked, self._is_inherited = earlier._unchecked, True
 
     def check_rows(self, dataset: LanceDataset) -> None:
-        """Check the deletion files; ``StorageCorrupt`` when one is damaged."""
+        """Check the deletion files; ``StorageCorrupt`` if one is damaged."""
         if self._rows_checked:
             return
         with self._lock:
@@ -262,9 +262,9 @@ class VersionGuard:
             self._rows_checked = True
 
     def avoids_index(self, dataset: LanceDataset, condition: object) -> bool:
-        """Whether columns that a condition names have to be read without their indexes.
+        """Whether the columns of a condition have to be read without their indexes.
 
-        The columns are searched in its text: a false match costs the check of one more index.
+        Column names are searched in its text: a false match checks one index more than needed.
         """
         unchecked = self._unchecked
         if unchecked == {} and not self._damaged:
@@ -276,7 +276,7 @@ class VersionGuard:
         return any(column in text for column in self._damaged)
 
     def damaged_indexes(self, dataset: LanceDataset) -> frozenset[str]:
-        """The names of the indexes that cannot be used; all of them are checked."""
+        """The names of the damaged indexes; checks all indexes."""
         if self._unchecked != {}:
             with self._lock:
                 self._check(list(self._to_check(dataset)), dataset)
@@ -296,7 +296,7 @@ class VersionGuard:
             self._unchecked = {c: e for c, e in self._to_check(dataset).items() if c != column}
 
     def _to_check(self, dataset: LanceDataset) -> Indexes:
-        """The indexes that were not checked yet."""
+        """The indexes not checked yet."""
         if self._unchecked is None:
             names = {field.id(): field.name() for field in dataset.lance_schema.fields()}
             columns: dict[str, tuple[IndexEntry, ...]] = {}
@@ -342,7 +342,7 @@ class VersionGuard:
         return bool(self._reads.damaged(files))
 
     def _base_paths(self) -> dict[int, str]:
-        """The copies of the table that a version of a branch names files of."""
+        """The copies of the table whose files a version references, by base id."""
         return base_paths(self._raw(), self._version_path, self._ref.location)
 
     def _raw(self) -> bytes:

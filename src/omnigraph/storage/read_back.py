@@ -1,4 +1,4 @@
-"""Reading back what a write left on local disk, before it is relied on.
+"""Reads back what a write left on local disk, before anything relies on it.
 
 Three moments: files of a staged write, before its sidecar is written; the version and transaction
 files of a commit, directly after it; a version of the graph's manifest, directly after its publish.
@@ -42,7 +42,7 @@ _BLOB_ID_BITS = 32
 
 
 def expand(top: str, files: Iterable[NewFile]) -> Iterator[NewFile]:
-    """Files of a local table, with all files of a directory in the place of a star."""
+    """Files of a local table, with ``*`` expanded to all files of the directory."""
     for file in files:
         refuse_unsafe(file.name)
         folder = file.name.removesuffix("/*")
@@ -54,7 +54,7 @@ def expand(top: str, files: Iterable[NewFile]) -> Iterator[NewFile]:
 
 
 def checked_sums(top: str, files: Iterable[NewFile]) -> dict[str, FileSum]:
-    """Check new files of a local table and give their sums; for the process that wrote them."""
+    """Check new local files and return their sums; called by the process that wrote them."""
     try:
         with storage_call("read", top):
             return {file.name: check_new_file(top, file) for file in expand(top, files)}
@@ -65,9 +65,9 @@ def checked_sums(top: str, files: Iterable[NewFile]) -> dict[str, FileSum]:
 def check_staged_files(
     datasets: Datasets, ref: TableRef, files: Iterable[NewFile], checked: Sums
 ) -> None:
-    """Put the files of a staged write on the disk, check them and note their sums.
+    """Sync the files of a staged write, check them and note their sums.
 
-    ``checked`` are the sums of files that another process has checked after it wrote them.
+    ``checked`` has the sums of files that were checked by the process that wrote them.
     """
     if not datasets.root.is_local:
         datasets.checksums.note(ref.path, [file.name for file in files], checked)
@@ -98,7 +98,7 @@ def _checked(top: str, file: NewFile, checked: Sums) -> FileSum:
 
 
 def check_added_files(datasets: Datasets, ref: TableRef, files: Iterable[NewFile]) -> None:
-    """Check files of a version that is there already, and note their sums."""
+    """Check files of an existing version and note their sums."""
     top = datasets.root.path(ref.path)
     with storage_call("read", ref.path):
         sums = {file.name: check_new_file(top, file) for file in expand(top, files)}
@@ -108,10 +108,10 @@ def check_added_files(datasets: Datasets, ref: TableRef, files: Iterable[NewFile
 def check_version(
     datasets: Datasets, ref: TableRef, version: int, *, is_fork: bool = False, sync: bool = True
 ) -> VersionFile:
-    """Check the files that make a version of a local table, and note their sums.
+    """Check the version and transaction files of a local table and note their sums.
 
-    A transaction file that was cut is written again from the copy in the version file. The first
-    version of a fork has none.
+    A truncated transaction file is rewritten from the copy in the version file. The first version
+    of a fork has none.
     """
     top = datasets.root.path(ref.path)
     name = version_file(version)
@@ -140,7 +140,7 @@ def _transaction_sum(datasets: Datasets, ref: TableRef, content: VersionFile) ->
 
 
 def check_new_fork(datasets: Datasets, ref: TableRef, version: int) -> None:
-    """Check the files that make a new branch of a local table."""
+    """Check the files of a new branch of a local table."""
     if not datasets.root.is_local or ref.branch is None:
         return
     check_version(datasets, ref, version, is_fork=True)
@@ -151,7 +151,7 @@ def check_new_fork(datasets: Datasets, ref: TableRef, version: int) -> None:
 
 
 def is_readable_reference(datasets: Datasets, ref: TableRef) -> bool:
-    """Whether the reference of a branch says something, or is not there; always on S3."""
+    """Whether the reference of a branch is readable or absent; always true on S3."""
     if not datasets.root.is_local or ref.branch is None:
         return True
     path = f"{ref.location}/{branch_file(ref.branch)}"
@@ -164,10 +164,10 @@ def is_readable_reference(datasets: Datasets, ref: TableRef) -> bool:
 
 
 def set_aside(datasets: Datasets, ref: TableRef, version: int) -> None:
-    """Set an unreadable version file aside, on which nothing can have been built.
+    """Rename an unreadable version file, on which nothing can have been built.
 
-    The bytes are kept for inspection. Lance's hint of the newest version is corrected first: it
-    may name a version that is not the newest, but not a missing one.
+    The bytes are kept for inspection. Lance's hint of the newest version is corrected first: it may
+    name a version that is not the newest, but never a missing one.
     """
     path = ref.version_path(version)
     with suppress(OmniGraphError):
@@ -190,9 +190,10 @@ def _aside_prefix(ref: TableRef) -> str:
 
 
 def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: int) -> int:
-    """The newest version that can be read, from ``head`` down to ``floor``; what lies above it is
-    set aside. The caller holds the lease of the table, and acknowledged nothing above ``floor``.
-    A file that was damaged after it was written stays: opening it reports the damage.
+    """The newest readable version from ``head`` down to ``floor``; sets aside those above it.
+
+    The caller holds the lease of the table and has acknowledged nothing above ``floor``. A file
+    that was damaged after it was written is left alone: opening it reports the damage.
     """
     while datasets.root.is_local and head > floor:
         try:
@@ -208,7 +209,7 @@ def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: in
 
 
 def check_blobs(dataset: LanceDataset, top: str, names: Sequence[str]) -> None:
-    """Compare the blob files beside new data files with what the rows of a version say of them."""
+    """Compare the blob files of new data files with the sizes that the rows refer to."""
     columns = [field.name for field in dataset.schema if is_stored_blob(field)]
     if not columns:
         return
@@ -223,7 +224,7 @@ def check_blobs(dataset: LanceDataset, top: str, names: Sequence[str]) -> None:
 
 
 def _blob_sizes(folder: str, rows: Any, columns: Sequence[str]) -> list[tuple[str, int]]:
-    """The blob files of a data file and how long each must be at least."""
+    """The blob files of a data file and the minimum size of each."""
     sizes: dict[int, int] = {}
     for column in columns:
         for value in rows[column].to_pylist():

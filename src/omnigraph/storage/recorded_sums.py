@@ -1,10 +1,10 @@
-"""Recorded checksums by the path of a file, looked up without reading all records.
+"""Looks up recorded checksums by path, without reading all records.
 
-A graph has a record for each publish until they are folded into one, so there may be thousands, or
-one of many megabytes. A record is written shortly after its files, and its name contains the time:
-the next few from that moment on are read first, and the others only if the file is in none of them.
-Small ones are remembered, large ones are searched as bytes. What comes back is not proven: a record
-may be damaged. A caller that finds a difference asks ``read_records``.
+A graph has one record per publish until they are folded, so there may be thousands, or one of many
+megabytes. A record is written shortly after its files, and its name contains the time: the first
+few records after the mtime of the file are read first, the others only if the file is in none of
+them. Small records are cached, large ones are searched as bytes. Results are not verified: a record
+may be damaged. A caller that finds a difference consults ``read_records``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from omnigraph.storage.objects.store import ObjectStore
 
 _SMALL = 256 << 10
 _NEXT = 8
-"""So many writers may have recorded between the files of one and its record."""
+"""The number of other records that may come between the files of a writer and its record."""
 _SUM = re.compile(rb' ?\[(\d+), "([^"\\]+)"\]')
 
 
 class RecordedSums:
-    """The records of one graph on local disk. Safe to share between threads."""
+    """The records of one graph on local disk. Thread-safe."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -39,7 +39,7 @@ class RecordedSums:
         self._sums: dict[str, FileSum] = {}
 
     def find(self, files: Mapping[str, float]) -> dict[str, FileSum]:
-        """The sums of files, given with the times when they were written, as far as recorded."""
+        """The recorded sums of files, given with their mtimes."""
         with self._lock:
             missing = {path: written for path, written in files.items() if path not in self._sums}
             if missing:
@@ -51,14 +51,14 @@ class RecordedSums:
         if missing:
             self._list()
             self._read_next(missing)
-        # The rest is for files that were changed or copied later, or that are not recorded.
+        # The rest is only needed for files that were copied later or are not recorded.
         for name in sorted(self._times, key=self._times.__getitem__, reverse=True):
             if not missing:
                 return
             self._read(name, missing)
 
     def _read_next(self, missing: dict[str, float]) -> None:
-        """Read the records that follow the files, among those that are known."""
+        """Read the listed records that directly follow the mtimes of the files."""
         records = sorted((at, name) for name, at in self._times.items())
         for path, written in list(missing.items()):
             first = bisect_left(records, (written, ""))
@@ -83,7 +83,7 @@ class RecordedSums:
         return recorded or 0.0
 
     def _read(self, name: str, missing: dict[str, float]) -> None:
-        """Take a record in: all of a small one, of a large one what is asked for."""
+        """Read a record: all of a small one, only the missing paths of a large one."""
         if name in self._parsed:
             return
         try:

@@ -1,4 +1,4 @@
-"""The versions that cleanup removed, to distinguish a lost version from a removed one.
+"""The record of versions removed by cleanup, which tells removed versions from lost ones.
 
 Lance numbers the versions of a dataset without gaps. A gap is therefore a removed version or a
 lost one, and only this record knows which. It is one small object for the whole graph, made with
@@ -28,7 +28,7 @@ _ATTEMPTS = 50
 _MOST_VERSIONS = 10_000_000
 
 Ranges = tuple[tuple[int, int], ...]
-"""Versions as first and last of each run, rising."""
+"""Versions as inclusive ranges, ascending."""
 
 
 def to_ranges(versions: Iterable[int]) -> Ranges:
@@ -55,7 +55,7 @@ def from_ranges(ranges: Iterable[Iterable[int]]) -> Iterator[int]:
 
 
 def checked_ranges(stored: Any) -> Ranges:
-    """Versions as they are stored; ``ValueError`` when these are none, or too many to be true."""
+    """Parse stored ranges; ``ValueError`` if they are invalid or implausibly large."""
     ranges = tuple((int(first), int(last)) for first, last in stored)
     total = sum(last - first + 1 for first, last in ranges)
     if any(not 0 <= first <= last for first, last in ranges) or total > _MOST_VERSIONS:
@@ -64,7 +64,7 @@ def checked_ranges(stored: Any) -> Ranges:
 
 
 def read_fork(objects: ObjectStore, ref: TableRef) -> BranchReference | None:
-    """The reference of a fork; ``None`` when there is no such fork."""
+    """The reference of a fork; ``None`` if the fork does not exist."""
     path = f"{ref.location}/{branch_file(ref.branch or '')}"
     try:
         return parse_reference(objects.read(path), path)
@@ -73,7 +73,7 @@ def read_fork(objects: ObjectStore, ref: TableRef) -> BranchReference | None:
 
 
 def life_id(objects: ObjectStore, ref: TableRef) -> str | None:
-    """The identity of a fork, different from a later one of the same name; also in a copy."""
+    """The id of a fork, different from later forks of its name and kept in copies of the graph."""
     if ref.branch is None:
         return None
     fork = read_fork(objects, ref)
@@ -95,7 +95,7 @@ class RemovedVersions:
     copies: Mapping[str, CopyRemovals] = field(default_factory=dict)
 
     def of(self, ref: TableRef, life: str | None) -> frozenset[int]:
-        """The removed versions of a copy; those of an earlier fork of the same name are not."""
+        """The removed versions of a copy, without those of an earlier fork of the same name."""
         removals = self.copies.get(ref.path)
         if removals is None or removals.life != life:
             return frozenset()
@@ -104,7 +104,7 @@ class RemovedVersions:
     def changed(
         self, ref: TableRef, life: str | None, added: Iterable[int], restored: Iterable[int] = ()
     ) -> RemovedVersions:
-        """The record with more versions of one copy, and without some that are still there."""
+        """The record with versions of one copy added, and others that still exist dropped."""
         versions = (self.of(ref, life) | frozenset(added)) - frozenset(restored)
         copies = {**self.copies, ref.path: CopyRemovals(life, to_ranges(versions))}
         return RemovedVersions(copies)
@@ -120,7 +120,7 @@ class RemovedVersions:
 
     @classmethod
     def from_text(cls, text: str) -> RemovedVersions:
-        """``StorageCorrupt`` when the text is not what was written."""
+        """Parse the record; ``StorageCorrupt`` if it is damaged."""
         try:
             stored = json.loads(text)
             removed = stored["removed"]
@@ -145,7 +145,7 @@ class RemovedVersions:
 
 
 def read_removed(objects: ObjectStore) -> RemovedVersions | None:
-    """The record of a graph; ``None`` for a graph that has none."""
+    """The record of a graph; ``None`` if it has none."""
     try:
         return RemovedVersions.from_text(objects.read(PATH))
     except StorageMissing:
@@ -157,7 +157,7 @@ def start_record(objects: ObjectStore) -> None:
 
 
 def adopt_record(objects: ObjectStore, removed: RemovedVersions) -> None:
-    """Give a graph without a readable record one; of several that try, the first succeeds."""
+    """Create the record of a graph that has no readable one; the first of several callers wins."""
     try:
         stored = objects.read_versioned(PATH)
     except StorageMissing:
@@ -180,7 +180,7 @@ def record_removed(
     added: Iterable[int],
     restored: Iterable[int] = (),
 ) -> None:
-    """Extend the record, if the graph has one that can be read."""
+    """Extend the record, if the graph has a readable one."""
     more, less = frozenset(added), frozenset(restored)
     _update(objects, lambda removed: removed.changed(ref, life, more, less))
 

@@ -1,8 +1,8 @@
-"""The references of branches, and the addresses of tables, as Lance writes them down.
+"""Branch references and table addresses in the format of Lance.
 
-The version file of a branch names the table that it was forked from by a complete address. In a
-graph that was moved or copied it names the former root: it leads nowhere or, worse, to the
-original.
+The version file of a branch names the table that it was forked from by an absolute address. In a
+graph that was moved or copied this address has the former root: it is dangling or, worse, refers to
+the original.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omnigraph.storage.objects.paths import Root, is_branch, is_copy, parse_root
 
 @dataclass(frozen=True, slots=True)
 class BranchReference:
-    """Where a branch was forked, and an identity that a later one of its name does not have."""
+    """The fork point of a branch, and an id that differs from later branches of the same name."""
 
     parent: str | None
     parent_version: int
@@ -26,7 +26,7 @@ class BranchReference:
 
 
 def parse_reference(text: str, path: str) -> BranchReference:
-    """Read a reference file; ``StorageCorrupt`` names ``path`` when it is not one."""
+    """Parse a reference file; ``StorageCorrupt`` with ``path`` if it is invalid."""
     try:
         stored = json.loads(text)
         mapping = (stored.get("identifier") or {}).get("version_mapping") or [[0, ""]]
@@ -43,17 +43,17 @@ _TABLE = re.compile(r"(.*?)/((?:(?:nodes|edges)/[^/]+|__manifest)(?:/tree/.+)?)"
 
 
 class GraphAddresses:
-    """Distinguishes addresses under the root of a graph from those under another root."""
+    """Rewrites addresses under a former root of a graph to its present root."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._is_here: dict[str, bool] = {root.uri: True}
 
     def localize(self, address: str, location: str) -> str:
-        """The address of a table or branch under this root; unchanged if it is there already.
+        """The address of a table or branch under this root; unchanged if it is under it already.
 
-        ``location`` is that of the table whose file names the address. ``StorageCorrupt`` for an
-        address that is not that of a table: Lance would read whatever it finds there.
+        ``location`` is the table whose file contains the address. Raises ``StorageCorrupt`` for an
+        address that is not a table: Lance would read whatever it finds there.
         """
         root, path = parse_table_address(address, location)
         if root not in self._is_here:
@@ -63,7 +63,7 @@ class GraphAddresses:
         return self._root.path(path)
 
     def _is_same_directory(self, uri: str) -> bool:
-        """A directory has several names when there are links to it or above it."""
+        """Compare by inode: a directory has several paths if links lead to it."""
         if not self._root.is_local or uri.startswith("s3://"):
             return False
         try:

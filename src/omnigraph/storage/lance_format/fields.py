@@ -1,8 +1,8 @@
-"""The columns of a table as Lance stores them, decomposed and reassembled.
+"""Column descriptors of Lance tables, parsed and rebuilt.
 
-Lance numbers the columns of a table and finds their values in data files by these numbers. A
-column keeps its number when it is renamed, so no file changes. From Python a schema with chosen
-numbers can only be made of the protobuf messages that Lance stores.
+Lance assigns field ids to the columns of a table and locates their values in data files by these
+ids. A renamed column keeps its id, so no file changes. In Python a schema with chosen field ids can
+only be built from the protobuf messages that Lance stores.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FieldProto:
         return self._with(_NAME, name.encode())._with(_NULLABLE, int(nullable))
 
     def shifted(self, by: int) -> FieldProto:
-        """The same field with a number that is greater by so much; its parent moves with it."""
+        """The same field with its id and the id of its parent increased by ``by``."""
         moved = self._with(_ID, self.id + by)
         return moved if self.parent < 0 else moved._with(_PARENT, self.parent + by)
 
@@ -69,7 +69,7 @@ class FieldProto:
 
     def _with(self, number: int, value: int | bytes) -> FieldProto:
         entries = [entry for entry in self.entries if entry.number != number]
-        # Zero and empty values are left out, as Lance does.
+        # Zero and empty values are omitted, as Lance does.
         if value:
             stored = value % _WORD if isinstance(value, int) else value
             entries.append(write_field(number, stored))
@@ -78,7 +78,7 @@ class FieldProto:
 
 @dataclass(frozen=True, slots=True)
 class ColumnProto:
-    """A column with all fields nested in it, itself first."""
+    """A column followed by all fields nested in it."""
 
     fields: tuple[FieldProto, ...]
 
@@ -109,19 +109,19 @@ def columns_of(schema: LanceSchema) -> list[ColumnProto]:
 
 
 def new_column(field: pa.Field, first_id: int) -> ColumnProto:
-    """A column that no table has yet, numbered from a number on."""
+    """A new column whose field ids start at ``first_id``."""
     (column,) = columns_of(LanceSchema.from_pyarrow(pa.schema([field])))
     return column.shifted(first_id)
 
 
 def schema_of(like: LanceSchema, columns: Iterable[ColumnProto]) -> LanceSchema:
-    """A schema of these columns with the metadata of another one."""
+    """A schema with these columns and the metadata of ``like``."""
     raw = [field.raw() for column in columns for field in column.fields]
     return LanceSchema._from_protos(_state(like)[0], *raw)
 
 
 def _state(schema: LanceSchema) -> Sequence[Any]:
-    """What a schema is pickled as: its metadata, then a message for each field."""
+    """The pickled state of a schema: its metadata, then one message per field."""
     reduced: Any = schema.__reduce__()
     state: Sequence[Any] = reduced[1]
     return state

@@ -1,9 +1,9 @@
-"""Whether a file that Lance wrote is complete.
+"""Completeness checks of files that Lance wrote.
 
-Lance's local writer can lose an error of the disk and give a cut or empty file its final name. So
-every new file is read back once before anything names it, or directly afterwards where Lance writes
-and commits in one call. One read gives both the digest and the verdict. Pure functions over local
-files; what follows from damage is decided by the caller.
+Lance's local writer can swallow a disk error and give a truncated or empty file its final name. So
+every new file is read back once before anything references it, or right afterwards where Lance
+writes and commits in one call. One read yields both the digest and the verdict. Pure functions over
+local files; the caller decides how to handle damage.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from omnigraph.storage.lance_format.manifests import VersionFile, parse_transact
 
 _PIECE = 1 << 20
 _MAGIC = b"LANC"
-# Offsets of the column metadata, of the tables of columns and of global buffers; their lengths;
-# the version of the format; the magic.
+# Offsets of the column metadata, of the column table and of the table of global buffers; their
+# lengths; the format version; the magic.
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _ENTRY = 16
 _FIRST_WITH_TABLES = (0, 3)
-"""Format 2.0 under the number that its files carry; older ones end in another way."""
-# Less room than this on a disk is called none: a new file needs a block, and so does its name.
+"""Format 2.0, by the number in its files; older formats have another footer."""
+# A disk with less free space than this counts as full: a new file and its name need a block each.
 _LEAST_FREE = 64 << 10
 _RUNS, _PLAIN = 0x303B, 0x303A
 _ARRAY_MOST, _BITMAP_BYTES, _OFFSETS_FROM = 4096, 8192, 4
 
 
 class NewFile(NamedTuple):
-    """A file that a write added, relative to its table, and what the write says about it."""
+    """A file that a write added, relative to its table, and the facts the write states about it."""
 
     name: str
-    """A directory followed by ``/*`` means all files in it."""
+    """A directory followed by ``/*`` stands for all files in it."""
     size: int | None = None
     deleted: int | None = None
-    """How many rows a deletion file marks."""
+    """The number of rows that a deletion file marks."""
 
 
 class Damaged(OmniGraphError):
-    """A file that is not what its writer meant to write.
+    """A file that was not written completely.
 
-    Caught by the caller that can undo the write, never shown. ``unreadable_version`` says whether
-    it is an unreadable version file, on which nothing was built.
+    Caught by the caller that can undo the write, never shown to users. ``unreadable_version`` marks
+    an unreadable version file, on which nothing can have been built.
     """
 
     def __init__(self, path: str, reason: str, *, unreadable_version: bool = False) -> None:
@@ -64,7 +64,7 @@ class Damaged(OmniGraphError):
         self.unreadable_version = unreadable_version
 
     def error(self) -> StorageError:
-        """The error of the write that met it; nothing of that write is visible then."""
+        """The error of the failed write, of which nothing is visible."""
         text = f"'{self.path}' was not written completely ({self.reason})"
         if _is_full(self.path):
             return StorageFull(f"{text}: no space is left", hint="free space and repeat")
@@ -82,14 +82,14 @@ def _is_full(path: str) -> bool:
 
 
 def check_new_file(top: str, file: NewFile) -> FileSum:
-    """Read a new file of a local table once: its sum, or ``Damaged``."""
+    """Read a new file of a local table once and return its sum, or raise ``Damaged``."""
     path = f"{top}/{file.name}"
     try:
         if file.name.startswith(("data/", "_indices/")):
             file_sum, tail = sum_and_tail(path)
             if file.size is not None and file_sum.size != file.size:
                 raise Damaged(path, f"{file_sum.size} of {file.size} bytes")
-            # A file of columns ends with a footer; blobs beside it have no form of their own.
+            # A data file ends with a footer; blob files have no format of their own.
             if not file.name.endswith(".blob") and not _is_footer(tail, file_sum.size):
                 raise Damaged(path, _extent(path))
             return file_sum
@@ -107,7 +107,7 @@ def check_new_file(top: str, file: NewFile) -> FileSum:
 
 
 def check_column_tail(path: str) -> None:
-    """Check only the end of a large file of columns."""
+    """Check only the footer of a large data file."""
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _FOOTER.size))
@@ -116,9 +116,10 @@ def check_column_tail(path: str) -> None:
 
 
 def check_version_file(path: str) -> tuple[VersionFile, FileSum]:
-    """Read the file of a version: what it says and its sum, or ``Damaged``.
+    """Read the file of a version and return its content and sum, or raise ``Damaged``.
 
-    One that claims another version than its name is damaged: opening it gives the wrong version.
+    A file whose content has another version than its name is damaged: opening it would yield the
+    wrong version.
     """
     try:
         raw = b"".join(local_pieces(path))
@@ -189,7 +190,7 @@ def _check_deletions(path: str, raw: bytes, expected: int | None) -> None:
 
 
 def _bitmap_rows(raw: bytes) -> int:
-    """How many numbers a roaring bitmap has; ``ValueError`` when it is not all of one."""
+    """The cardinality of a roaring bitmap; ``ValueError`` if the bitmap is incomplete."""
     (cookie,) = struct.unpack_from("<I", raw)
     has_runs = cookie & 0xFFFF == _RUNS
     at = 4

@@ -1,9 +1,9 @@
-"""The version files of Lance, called manifests there: what they say, and their addresses replaced.
+"""Version files of Lance, which Lance calls manifests: parsing, and replacing addresses.
 
-A version file consists of sections that are found by their positions, the message with its length
-in front, and a footer of sixteen bytes with the position of the message. Where an address is
-replaced, every other byte of the file stays what it is. Messages are in the protobuf wire format,
-of which only what Lance uses is here.
+A version file consists of sections addressed by offset, the length-prefixed message, and a footer
+of sixteen bytes with the offset of the message. Replacing an address changes no other byte of the
+file. Messages are in the protobuf wire format; only the parts of it that Lance uses are
+implemented.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WireField(NamedTuple):
 
 
 def read_fields(raw: bytes) -> Iterator[WireField]:
-    """The fields of a message in their order; ``WireError`` when it is cut off or malformed.
+    """The fields of a message in order; ``WireError`` if it is truncated or malformed.
 
     >>> [(field.number, field.value) for field in read_fields(bytes.fromhex("0896011202686f"))]
     [(1, 150), (2, b'ho')]
@@ -76,7 +76,7 @@ def write_field(number: int, value: int | bytes) -> WireField:
 
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
-    """The integer at a position, and the position behind it."""
+    """The integer at a position, and the position after it."""
     value = shift = 0
     try:
         while True:
@@ -108,7 +108,7 @@ def write_varint(value: int) -> bytes:
 
 
 def skip_fields(raw: bytes, at: int, end: int, numbers: Collection[int]) -> int:
-    """The position behind leading length-delimited fields with some numbers below 16."""
+    """The position after leading length-delimited fields with these numbers, all below 16."""
     tags = {number << 3 | _BYTES for number in numbers}
     try:
         while at < end and raw[at] in tags:
@@ -135,10 +135,10 @@ _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 _COLUMNS, _FRAGMENTS = 1, 2
-"""The fields of a message that come before all others, and are most of it."""
+"""The fields at the start of a message that make up most of it."""
 VERSION, _INDEXES, _TRANSACTION_FILE, _BASES, _TRANSACTION_SECTION = 3, 6, 12, 18, 23
 _SECTIONS = (_INDEXES, 21, _TRANSACTION_SECTION)
-"""The fields of a message that are positions in its file: of indexes, of the transaction."""
+"""The fields of a message that are offsets in its file: indexes and transaction."""
 _BASE_ID, _BASE_PATH = 1, 4
 _INDEX_UUID, _INDEX_FIELDS, _INDEX_NAME, _INDEX_BASE, _INDEX_FILES = 1, 2, 3, 9, 10
 _FILE_PATH, _FILE_SIZE = 1, 2
@@ -146,13 +146,13 @@ _TRANSACTION_UUID = 2
 
 
 class VersionFile(NamedTuple):
-    """What a version file says about itself."""
+    """The facts of a version file."""
 
     version: int
     transaction_file: str | None
     """The name of the file in ``_transactions``."""
     transaction: bytes | None
-    """The same message as in that file, if the version file has a copy of it."""
+    """The message of that file, if the version file has a copy of it."""
 
     @property
     def files(self) -> list[str]:
@@ -163,7 +163,7 @@ class VersionFile(NamedTuple):
 
     @property
     def transaction_id(self) -> str | None:
-        """The id of the write that made the version, if the file names it."""
+        """The id of the transaction that created the version, if recorded."""
         if self.transaction_file is None:
             return None
         return self.transaction_file.partition("-")[2].removesuffix(".txn")
@@ -175,18 +175,18 @@ class IndexEntry(NamedTuple):
     name: str
     uuid: str
     fields: tuple[int, ...]
-    """The numbers of the indexed columns."""
+    """The field ids of the indexed columns."""
     files: tuple[tuple[str, int | None], ...]
     """Its files with their sizes, if they are listed."""
     base: int | None
-    """The number of the base path that it lies in, if not beside the version."""
+    """The id of the base path that holds its files, if not that of the version."""
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
 def parse_version(raw: bytes, name: str) -> VersionFile:
-    """Read a version file; ``StorageCorrupt`` when it is incomplete."""
+    """Parse a version file; ``StorageCorrupt`` if it is incomplete."""
     start, end = message_span(raw, name)
     version, file, transaction = 0, None, None
     with _parsing(name):
@@ -199,13 +199,13 @@ def parse_version(raw: bytes, name: str) -> VersionFile:
             elif number == _TRANSACTION_SECTION and isinstance(value, int):
                 transaction = _section(raw, value)
     if transaction is not None and (file is None or parse_transaction(transaction) not in file):
-        # The position does not lead to a copy of the transaction.
+        # The offset does not lead to a copy of the transaction.
         transaction = None
     return VersionFile(version, file, transaction)
 
 
 def parse_transaction(raw: bytes) -> str:
-    """The id in the message of a transaction; empty when it is not such a message."""
+    """The id in a transaction message; empty if the bytes are not one."""
     try:
         return _get_text(raw, _TRANSACTION_UUID) or ""
     except ValueError:
@@ -251,7 +251,7 @@ def base_addresses(raw: bytes, name: str) -> list[str]:
 
 
 def base_paths(raw: bytes, name: str, location: str) -> dict[int, str]:
-    """The copies of tables that a version file names, by number, relative to the root."""
+    """The copies of tables that a version file references, by base id, relative to the root."""
     paths = {}
     with _parsing(name):
         for base in _bases(raw, name) if raw else ():
@@ -270,20 +270,20 @@ def _bases(raw: bytes, name: str) -> list[bytes]:
 
 
 def without_indexes(raw: bytes, name: str) -> bytes:
-    """The message of a version without its indexes, and otherwise the same."""
+    """The message of a version without its indexes."""
     with _parsing(name):
         return b"".join(field.raw for field in read_fields(raw) if field.number != _INDEXES)
 
 
 def replace_addresses(raw: bytes, name: str, replace: Replace) -> bytes:
-    """A version file in which every address is what ``replace`` makes of it."""
+    """A version file with ``replace`` applied to every address."""
     start, end = message_span(raw, name)
     at = start - _LENGTH.size
     out = bytearray()
     with _parsing(name):
         for field in read_fields(raw[start:end]):
             if field.number in _SECTIONS and isinstance(field.value, int) and field.value >= at:
-                # Sections behind the message would move away from the positions it names.
+                # Sections after the message would no longer be at the offsets in it.
                 raise WireError("a section follows the message")
             out += _with_address(field, replace) if field.number == _BASES else field.raw
     return raw[:at] + _LENGTH.pack(len(out)) + bytes(out) + raw[end:]
@@ -310,7 +310,7 @@ def manifest_message(raw: bytes, name: str) -> bytes:
 
 
 def message_span(raw: bytes, name: str) -> tuple[int, int]:
-    """Where the message of a version file begins and ends."""
+    """The start and end of the message in a version file."""
     with suppress(struct.error, OverflowError):
         position, _, _, magic = _FOOTER.unpack(raw[-_FOOTER.size :])
         (length,) = _LENGTH.unpack_from(raw, position)
@@ -321,7 +321,7 @@ def message_span(raw: bytes, name: str) -> tuple[int, int]:
 
 
 def _section(raw: bytes, at: int) -> bytes | None:
-    """A message with its length in front, at a position in a version file."""
+    """The length-prefixed message at an offset of a version file."""
     with suppress(struct.error, OverflowError):
         (length,) = _LENGTH.unpack_from(raw, at)
         first = at + _LENGTH.size
@@ -346,7 +346,7 @@ def _get_text(raw: bytes, number: int) -> str | None:
 
 @contextmanager
 def _parsing(name: str) -> Iterator[None]:
-    """Report bytes that are not the expected message as damage of a file."""
+    """Raise ``StorageCorrupt`` for bytes that are not the expected message."""
     try:
         yield
     except ValueError:

@@ -1,12 +1,12 @@
-"""The right to write one table on one branch, held against every thread and process.
+"""Leases on local disk: the exclusive right to write one table on one branch.
 
-On local disk a lease is a lock of the operating system on a small file: it ends with the process
-that holds it, however that ends, and a process that is merely stopped keeps it. So whoever can
-take the lease of a writer knows that this writer is finished or dead. On S3 it is an object that
-expires unless its holder renews it, see ``leases.s3``. Waiters are served in the order of arrival:
+On local disk a lease is an operating system lock on a small file. It ends with the process that
+holds it, however the process ends; a process that is merely stopped keeps it. Whoever acquires the
+lease of a writer therefore knows that the writer has finished or died. On S3 a lease is an object
+that expires unless its holder renews it, see ``leases.s3``. Waiters are served in order of arrival:
 threads of one process by ``ThreadQueue``, processes by ``LeaseQueue``. A caller that does not wait
-ignores the queue. It decides who may try; the lock of the lease alone decides who holds it, so a
-mistake of the queue costs a turn and nothing else.
+bypasses the queue. The queue decides who may try; only the lock decides who holds the lease, so an
+error in the queue costs a turn and nothing else.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ from omnigraph.storage.objects.store import ObjectStore
 
 QUEUE_SUFFIX = ".queue"
 STOPPED_SECONDS = 2.0
-"""A waiter that did not touch its ticket for so long is passed over."""
+"""A waiter that did not touch its ticket for this many seconds is skipped."""
 
 _NEXT_PAUSE_SECONDS = 0.001
 _LATER_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.025
 _PAUSE_FRACTION = 0.02
-"""Of the time waited so far, what a pause may add to it."""
+"""The next pause as a fraction of the time waited so far."""
 
 
 class LeaseQueue:
     """The processes that wait for one lease.
 
-    A process that finds a lease taken puts a ticket into the folder of its queue: an empty file
-    that is named by the time of arrival and locked by its owner. A waiter may try to take the lease
-    when no ticket is older than its own. The ticket of a process that died is not locked any more
-    and is removed; the ticket of a process that is stopped is not touched any more and is passed
-    over.
+    A process that finds a lease taken adds a ticket to the directory of the queue: an empty file
+    named by the time of arrival and locked by its owner. A waiter may try to take the lease when no
+    ticket is older than its own. The ticket of a dead process is unlocked and gets removed; the
+    ticket of a stopped process is no longer touched and is skipped.
     """
 
     def __init__(self, folder: str) -> None:
@@ -62,7 +61,7 @@ class LeaseQueue:
         return True
 
     def has_waiters(self, before: str | None = None) -> bool:
-        """Whether there are live waiters, or some before the owner of a ticket."""
+        """Whether there are live waiters, or live waiters before the owner of a ticket."""
         try:
             names = sorted(os.listdir(self._folder))
         except FileNotFoundError:
@@ -103,7 +102,7 @@ class Ticket:
     def is_next(self) -> bool:
         os.utime(self._descriptor)
         if not os.fstat(self._descriptor).st_nlink:
-            # Another process took it for the ticket of a dead one before it was locked.
+            # Another process removed it as that of a dead one before it was locked.
             os.close(self._descriptor)
             self._write()
         self._is_next = not self._queue.has_waiters(before=self._name)
@@ -117,14 +116,14 @@ class Ticket:
         return min(max(waited * _PAUSE_FRACTION, least), _LONGEST_PAUSE_SECONDS)
 
     def remove(self) -> None:
-        """Leave the queue; a ticket that stays is removed by others as soon as it is unlocked."""
+        """Leave the queue. If the removal fails, other waiters remove the unlocked ticket."""
         with suppress(OSError):
             os.unlink(f"{self._folder}/{self._name}")
         with suppress(OSError):
             os.close(self._descriptor)
 
     def _write(self) -> None:
-        """Put a locked file into the folder; written again it keeps its position."""
+        """Create the locked file; a rewritten ticket keeps its position."""
         while True:
             self._name = f"{self._arrived:020d}-{uuid.uuid4().hex[:8]}"
             descriptor = open_file(f"{self._folder}/{self._name}")
@@ -158,8 +157,8 @@ def _is_waiting(path: str) -> bool:
 
 
 def open_file(path: str) -> int:
-    """Open a file, and make it and its folder where they are missing."""
-    # The last waiter removes the empty folder, possibly right now.
+    """Open a file; it and its directory are created if missing."""
+    # The last waiter removes the empty directory, possibly at this moment.
     while True:
         with suppress(FileNotFoundError):
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
@@ -167,7 +166,7 @@ def open_file(path: str) -> int:
         try:
             os.makedirs(folder, exist_ok=True)
         except FileExistsError:
-            # It existed and is removed again; a file in its place would stay.
+            # The directory existed and was removed again; a plain file there would stay.
             if os.path.isfile(folder):
                 raise
 
@@ -183,26 +182,26 @@ class LeaseGuard(Protocol):
     """Acquired leases."""
 
     def check(self) -> None:
-        """Raise ``Conflict`` when one of them was lost."""
+        """Raise ``Conflict`` if one of them was lost."""
 
 
 class Leases(Protocol):
     """The leases of one graph, by name."""
 
     def acquire(self, names: Iterable[str], timeout: float) -> AbstractContextManager[LeaseGuard]:
-        """Hold several leases, taken in sorted order so that no two writers wait in a circle.
+        """Hold several leases, acquired in sorted order to avoid deadlocks.
 
-        Raises ``Conflict`` when one of them is not free in time; then none is held.
+        Raises ``Conflict`` if one of them is not free in time; then none is held.
         """
 
     def is_free(self, name: str) -> bool:
-        """Whether no live process holds a lease at this moment."""
+        """Whether no live process holds a lease right now."""
 
 
 def open_leases(root: Root, objects: ObjectStore, ttl: float = TTL_SECONDS) -> Leases:
-    """The leases of a graph, of the kind that its storage can keep.
+    """The leases of a graph, of the kind that its storage supports.
 
-    ``ttl`` is how many seconds a lease lives unrenewed where it is an object, not a lock.
+    ``ttl`` is the time to live in seconds of a lease that is an object rather than a lock.
     """
     if root.is_local:
         return LocalLeases(root)
@@ -213,7 +212,7 @@ def open_leases(root: Root, objects: ObjectStore, ttl: float = TTL_SECONDS) -> L
 
 
 def lease_path(name: str) -> str:
-    """Where a lease lies under the root.
+    """The path of a lease under the root.
 
     >>> lease_path("node:Person@main")
     '__recovery/bc33766910a97e5d.lease'
@@ -222,14 +221,14 @@ def lease_path(name: str) -> str:
 
 
 class Deadline:
-    """When a wait for leases ends."""
+    """The end of a wait for leases."""
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._end = time.monotonic() + timeout
 
     def left(self) -> float:
-        """The seconds until then; at most zero when it has passed."""
+        """The seconds left; zero or less once it has passed."""
         return self._end - time.monotonic()
 
 
@@ -245,15 +244,15 @@ def lease_busy(name: str, deadline: Deadline) -> Conflict:
 
 
 def jittered(pause: float) -> float:
-    """About this pause, different for each waiter."""
+    """This pause with random jitter."""
     return pause * random.uniform(0.5, 1.5)
 
 
 class ThreadQueue:
-    """The threads of one process that want a lease: one has the turn, the others queue.
+    """The threads of one process that want a lease: one has the turn, the others wait.
 
-    The locks behind a lease do not distinguish threads, and only one thread of a process needs to
-    ask for it. First come, first served.
+    The locks behind a lease do not distinguish threads, and one thread per process is enough to
+    compete for it. First come, first served.
     """
 
     def __init__(self) -> None:
@@ -307,7 +306,7 @@ class LocalLeases:
             return False
 
     def _lock(self, path: str, name: str, deadline: Deadline) -> int:
-        """Wait for the lock of a lease behind all earlier waiters."""
+        """Wait for the lock of a lease, after all earlier waiters."""
         is_patient = deadline.left() > 0.0
         with storage_call("lease", path):
             folder = path.removesuffix(LEASE_SUFFIX) + QUEUE_SUFFIX
@@ -333,7 +332,7 @@ class LocalLeases:
 
 
 class _LocalLeaseGuard:
-    """Locks of the operating system are lost with the process only."""
+    """Operating system locks are lost only with the process."""
 
     def check(self) -> None:
         return None
@@ -343,7 +342,7 @@ _LOCAL_GUARD = _LocalLeaseGuard()
 
 
 def _try_lock(path: str) -> int | None:
-    """Lock the file of a lease; none when it is locked."""
+    """Lock the file of a lease; ``None`` if it is locked."""
     while True:
         descriptor = open_file(path)
         try:
@@ -351,7 +350,7 @@ def _try_lock(path: str) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        # Unless another file is at the path by now, which others will find.
+        # Unless the path has been recreated meanwhile: others would lock the new file.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 return descriptor
@@ -359,9 +358,9 @@ def _try_lock(path: str) -> int | None:
 
 
 def _release(path: str, descriptor: int) -> None:
-    """Give a lock back. Never raises: what was done under the lease has its own answer.
+    """Release a lock. Never raises: the outcome of the work under the lease must not change.
 
-    A file that stays is unlocked, and the next holder reuses it.
+    A file that could not be removed is unlocked, and the next holder reuses it.
     """
     # Removed while still locked: a waiter notices and creates it again.
     try:
@@ -373,5 +372,5 @@ def _release(path: str, descriptor: int) -> None:
     try:
         os.close(descriptor)
     except OSError as error:
-        # The descriptor is closed all the same, and the lock released.
+        # The descriptor is closed nevertheless, and the lock released.
         _LOG.warning("cannot close the lease file '%s': %s", path, error)

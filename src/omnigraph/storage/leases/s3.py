@@ -1,16 +1,16 @@
 """Leases on S3: small objects that expire unless their holder renews them.
 
-A lease is taken by creating its object, which exactly one of several can do. A background thread
-renews it while it is held. One that was not renewed for its time to live belongs to a writer that
-is dead, stopped or cut off: it is replaced, on the condition that it was not changed since, and the
-new holder's token is higher. Only the clock of the store decides what is too old, so clocks of
-hosts may differ. A holder that was stopped for too long finds out by ``check``.
+A lease is taken by creating its object, a race that exactly one writer wins. A background thread
+renews it while it is held. A lease that was not renewed within its time to live belongs to a writer
+that is dead, stopped or disconnected: it is replaced by a conditional write, and the new holder
+gets a higher token. Expiry is decided by the clock of the store alone, so host clocks may differ. A
+holder that was stopped for too long finds out by ``check``.
 
-S3 distinguishes contents, not writes: each renewal counts up, which changes the tag of the object.
+S3 distinguishes contents, not writes: each renewal increments a counter, which changes the ETag.
 
-A waiter enters its name into the object, behind earlier waiters. A holder that has seen names there
-hands the lease to the first of them; otherwise it deletes the object, so a lease without waiters
-costs no extra request. The first waiter takes the lease within a short time or is passed over.
+A waiter appends its name to the list of waiters in the object. A holder that has seen waiters hands
+the lease to the first of them; otherwise it deletes the object, so a lease without waiters costs no
+extra request. The first waiter takes the lease within a short time or is skipped.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.1
 
 _GRANT_SECONDS = 2.0
-"""How long a lease that was handed over waits for its new holder."""
+"""Seconds that a handed-over lease waits for its new holder."""
 _BUSY_SECONDS = 10.0
-"""How long waiters are expected for a lease after one was seen."""
+"""Seconds during which waiters are expected for a lease after one was seen."""
 _ATTEMPTS = 3
-"""Of a change to an object that others are changing too."""
+"""Attempts to change an object that others change concurrently."""
 
-# Stores give times in whole seconds: two of them are up to a second nearer than they look.
+# Stores report times in whole seconds: a difference of two is too large by up to a second.
 _CLOCK_STEP_SECONDS = 1.0
 
 
@@ -65,22 +65,22 @@ class _Record:
     ttl_seconds: float
     beat: int = 0
     waiters: tuple[str, ...] = ()
-    """The waiters in the order of arrival."""
+    """The waiters in order of arrival."""
     renewed: float | None = None
-    """When its holder wrote it, by the store's clock; none when nothing was written since."""
+    """When its holder wrote it, by the store's clock; ``None`` if nothing was written since."""
 
     def text(self) -> str:
         stored = {name: value for name, value in asdict(self).items() if value not in ((), None)}
         return json.dumps(stored)
 
     def is_same_write(self, other: _Record) -> bool:
-        """Whether both are the same write of the holder; waiters may have been added since."""
+        """Whether both are the same write by the holder; waiters may have been added since."""
         return (self.owner, self.token, self.beat) == (other.owner, other.token, other.beat)
 
 
 @dataclass(frozen=True, slots=True)
 class _LeaseState:
-    """A lease object as it was read: what it says, its tag, and its time on the store's clock."""
+    """A lease object as read: its record, its ETag, and its time by the store's clock."""
 
     record: _Record
     version: str
@@ -130,7 +130,7 @@ class S3LeaseGuard:
 
     @property
     def tokens(self) -> Mapping[str, int]:
-        """By name, how many holders before us died or were cut off, plus one."""
+        """By name, one more than the number of earlier holders that lost the lease."""
         return {lease.name: lease.token for lease in self._leases}
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class S3LeaseGuard:
             self._leases.append(lease)
 
     def renew(self) -> None:
-        """Renew every lease; one that cannot be renewed may be the next time."""
+        """Renew every lease; a failed renewal is retried the next time."""
         with self._lock:
             leases = list(self._leases)
         for lease in leases:
@@ -167,7 +167,7 @@ def _renew_in_background(ttl: float) -> Iterator[S3LeaseGuard]:
 
 
 class _Lease:
-    """One lease from the wish to have it to its end."""
+    """One lease, from waiting for it to its release."""
 
     def __init__(
         self, objects: ObjectStore, name: str, ttl: float, busy_until: dict[str, float]
@@ -192,7 +192,7 @@ class _Lease:
     # -- taking --------------------------------------------------------------------------
 
     def take(self, deadline: Deadline) -> None:
-        """Wait for the lease and take it; ``Conflict`` when that lasts too long."""
+        """Wait for the lease and take it; ``Conflict`` after the deadline."""
         pause = _PAUSE_SECONDS
         is_patient = deadline.left() > 0.0
         passed = 0
@@ -221,7 +221,7 @@ class _Lease:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _note_waiters(self, seen: _LeaseState | None) -> None:
-        """Remember the waiters; when the object is deleted, earlier ones may be first."""
+        """Remember the waiters: if the object is deleted, earlier ones go first."""
         if seen is None:
             return
         self._waiters = seen.record.waiters
@@ -229,7 +229,7 @@ class _Lease:
             self._busy_until[self.name] = time.monotonic() + _BUSY_SECONDS
 
     def _enter(self, seen: _LeaseState) -> None:
-        """Enter our name behind the other waiters, unless it is entered."""
+        """Append our name to the waiters, unless it is there already."""
         if self._record.owner in seen.record.waiters:
             return
         waiters = (*seen.record.waiters, self._record.owner)
@@ -248,7 +248,7 @@ class _Lease:
                 return
 
     def _put(self, seen: _LeaseState | None) -> bool:
-        """Create the object, or replace what a dead holder or a late request of ours left."""
+        """Create the object, or replace one left by a dead holder or by a late request of ours."""
         if seen is None:
             record = replace(self._record, token=1, beat=0)
             return self._write_record(record, lambda text: self._objects.create(self._path, text))
@@ -272,7 +272,7 @@ class _Lease:
         )
 
     def _write_record(self, record: _Record, put: Callable[[str], bool]) -> bool:
-        """Write a record; when the answer is negative or lost, the object shows who won."""
+        """Write a record; if the answer is negative or lost, the object shows who won."""
         # Taken before the request: the store's time of the object can only be later.
         started = time.monotonic()
         self._is_answered = False
@@ -294,7 +294,7 @@ class _Lease:
     # -- holding -------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Make the lease young again, if it is still ours."""
+        """Renew the lease if it is still ours."""
         for _ in range(_ATTEMPTS):
             seen = self._observer.look()
             self._note_waiters(seen)
@@ -313,7 +313,7 @@ class _Lease:
             )
 
     def release(self) -> None:
-        """Give the lease back if it is still ours. What fails here ends by expiry instead."""
+        """Release the lease if it is still ours. If that fails, it expires."""
         was_taken, self._is_taken = self._is_taken, False
         try:
             if self._is_queued and not was_taken:
@@ -322,7 +322,7 @@ class _Lease:
             if was_taken and may_be_awaited and self._hand_over():
                 return
             if was_taken and self._age() < self._ttl / 3:
-                # Too young to be taken over before this request arrives.
+                # Renewed recently enough that nobody takes it over before this request arrives.
                 self._objects.delete(self._path)
             elif was_taken or self._is_queued or not self._is_answered:
                 self._release_old()
@@ -330,10 +330,10 @@ class _Lease:
             _LOG.warning("cannot release the lease '%s' before it expires: %s", self.name, error)
 
     def _hand_over(self) -> bool:
-        """Hand the lease to the first waiter; whether it is not ours any more.
+        """Hand the lease to the first waiter; returns whether it is no longer ours.
 
-        A refused change may be one of ours that arrived and whose answer was lost: only a look at
-        the object says that it may be deleted.
+        A refused change may be an earlier one of ours whose answer was lost: only reading the
+        object shows whether it may be deleted.
         """
         for _ in range(_ATTEMPTS):
             seen = self._observer.look()
@@ -359,7 +359,7 @@ class _Lease:
     def _release_old(self) -> None:
         """Delete a lease that may be about to expire, or a creation that arrived late.
 
-        S3 cannot delete on a condition, so the object is renewed first: then it is not taken over
+        S3 has no conditional delete, so the object is renewed first: then nobody takes it over
         between the read and the delete.
         """
         seen = self._observer.look()
@@ -373,7 +373,7 @@ class _Lease:
 
 
 class _LeaseObserver:
-    """One look after the other at a lease object, and whether its holder still renews it."""
+    """Polls a lease object and decides whether its holder still renews it."""
 
     def __init__(self, objects: ObjectStore, name: str, ttl: float) -> None:
         self._objects = objects
@@ -384,7 +384,7 @@ class _LeaseObserver:
         self._look_again = 0.0
 
     def look(self) -> _LeaseState | None:
-        """The object as it is now, ``None`` when there is none."""
+        """The object as it is now, ``None`` if it does not exist."""
         try:
             stored = self._objects.read_versioned(self._path)
         except StorageMissing:
@@ -393,10 +393,10 @@ class _LeaseObserver:
         return _LeaseState(record, stored.version, stored.modified.timestamp())
 
     def is_stale(self, seen: _LeaseState) -> bool:
-        """Whether a lease was not renewed for longer than it lives, by the store's clock.
+        """Whether a lease was not renewed within its time to live, by the store's clock.
 
-        The store is asked when a renewal is seen for the first time, and again when the same one
-        could have expired.
+        The store's clock is read when a renewal is first seen, and again when that renewal could
+        have expired.
         """
         renewal = (seen.record.owner, seen.record.token, seen.record.beat)
         if renewal == self._last_renewal and time.monotonic() < self._look_again:
@@ -410,7 +410,7 @@ class _LeaseObserver:
         return False
 
     def _store_time(self) -> float:
-        """What time it is for the store: the time that it gives to a new object."""
+        """The store's clock: the time that it gives to a new object."""
         path = f"{LEASE_FOLDER}/{uuid.uuid4().hex}{_PROBE_SUFFIX}"
         probe = None
         try:
@@ -420,7 +420,7 @@ class _LeaseObserver:
         finally:
             with suppress(StorageError):
                 self._objects.delete(path)
-        # Not knowing the time, nothing is called too old.
+        # Without the time, nothing counts as expired.
         return float("-inf") if probe is None else probe.modified.timestamp()
 
 

@@ -1,7 +1,7 @@
-"""Whole files copied between local disk and S3, in pieces, with a checksum.
+"""Copies whole files between local disk and S3, in pieces, with a checksum.
 
-A file appears at its target whole or not at all. On local disk its bytes are synced before it gets
-its name; the directories are synced by ``sync_directories`` once all files are there.
+A copy is atomic. On local disk the bytes are synced before the file gets its name; the directories
+are synced by ``sync_directories`` after all files are copied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from omnigraph.storage.objects.store import ObjectStore
 
 
 def sum_of_file(objects: ObjectStore, path: str) -> FileSum:
-    """The sum of a file; read piece by piece."""
+    """The sum of a file, read piece by piece."""
     pieces = _SummedPieces(_read_pieces(objects, path))
     for _ in pieces:
         pass
@@ -24,7 +24,7 @@ def sum_of_file(objects: ObjectStore, path: str) -> FileSum:
 
 
 def copy_file(source: ObjectStore, path: str, target: ObjectStore, to: str) -> FileSum:
-    """Copy one file; gives the sum of what was read and written."""
+    """Copy one file; returns the sum of the copied bytes."""
     pieces = _SummedPieces(_read_pieces(source, path))
     target.traffic.writes += 1
     target.address(to, written=True)
@@ -40,7 +40,7 @@ def write_file(objects: ObjectStore, path: str, data: bytes) -> None:
 
 
 def sync_directories(objects: ObjectStore, paths: Iterable[str]) -> None:
-    """Sync the directories of files that were copied, and those above them."""
+    """Sync the directories of copied files, and their parents."""
     if isinstance(objects.backend, LocalObjects):
         with storage_call("sync", objects.root.uri):
             objects.backend.sync_folders(paths)
@@ -53,7 +53,7 @@ def _read_pieces(objects: ObjectStore, path: str) -> Iterator[bytes]:
 
 
 class _SummedPieces:
-    """Pieces of a file, counted and hashed on their way."""
+    """Pieces of a file, counted and hashed as they pass through."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

@@ -1,4 +1,4 @@
-"""Files that only save time: arrays computed from the tables. They may be removed at any time.
+"""Cache files: arrays computed from the tables. They may be removed at any time.
 
 A file is one Arrow table of one row whose columns are the arrays, with a checksum over all of
 them. It is read, not mapped: the checksum needs every byte anyway, and a process that has a file
@@ -27,14 +27,14 @@ _META = b"omnigraph"
 
 
 class Derived(NamedTuple):
-    """The arrays of a file by name, and what was written beside them."""
+    """The arrays of a file by name, and the metadata written with them."""
 
     arrays: Mapping[str, pa.Array]
     about: Mapping[str, Any]
 
 
 class DerivedFiles:
-    """The derived files of one graph. Nothing here ever raises: it only saves time."""
+    """The derived files of one graph. No method raises: the files are only a cache."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -47,7 +47,7 @@ class DerivedFiles:
             return []
 
     def read(self, name: str) -> Derived | None:
-        """The content of a file, or nothing when it is not there or damaged."""
+        """The content of a file; ``None`` if it is missing or damaged."""
         try:
             with suppress(OmniGraphError):
                 table = self._open(name)
@@ -67,7 +67,7 @@ class DerivedFiles:
         return pa.ipc.open_file(pa.py_buffer(data)).read_all()
 
     def write(self, name: str, arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> None:
-        """Write a file; readers see all of it or none."""
+        """Write a file atomically."""
         text = json.dumps({**about, "checksum": _checksum(arrays, about)})
         columns = [
             pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
@@ -103,7 +103,7 @@ class DerivedFiles:
 
 
 def _checksum(arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> int:
-    """Over everything: names, kinds, lengths, bytes, and what is said about them."""
+    """The CRC over names, types, lengths and bytes of the arrays, and the metadata."""
     metadata = {key: value for key, value in about.items() if key != "checksum"}
     total = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name, array in arrays.items():

@@ -1,7 +1,7 @@
-"""The errors of the object store, translated once.
+"""Translates the errors of the object store.
 
-No text of a library is shown: it would name build paths, and it changes with every release. The
-original is kept as the cause, for ``--debug``.
+Library texts are not shown: they contain build paths and change with every release. The original is
+kept as the cause, for ``--debug``.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
-# How Rust libraries word an error of the operating system.
+# The form in which Rust libraries report an operating system error.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
 def storage_call(action: str, target: str, *, writes: bool = False) -> Iterator[None]:
-    """Turn what a storage call raises into our errors.
+    """Translate what a storage call raises into errors of this package.
 
-    A write that failed on the way may have arrived: its outcome is unknown, and it is for the
-    caller to look, never to repeat it blindly.
+    A write that failed in transit may have arrived: its outcome is unknown, and the caller must
+    check it, never repeat it blindly.
     """
     try:
         yield
@@ -53,7 +53,7 @@ def translate(
 ) -> StorageError | MemoryExceeded:
     """The typed error for a failure of the object store or the file system."""
     text = f"cannot {action} '{target}'"
-    # A write that ran out of memory may have arrived, as any that failed on the way.
+    # A write that ran out of memory may have arrived, like any that failed in transit.
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
         return shortage
@@ -78,7 +78,7 @@ def translate(
 
 
 def system_code(message: str) -> int | None:
-    """The error of the operating system that a library names in its own words."""
+    """The operating system error code in the message of a library."""
     match = _OS_ERROR.search(message)
     return None if match is None else int(match.group(1))
 
@@ -88,14 +88,14 @@ def denied(text: str) -> StorageDenied:
 
 
 def disk_refusal(code: int | None, text: str) -> StorageError | None:
-    """The error for a disk that is full or denies access: nothing was written for sure."""
+    """The error for a full disk or denied access: certainly nothing was written."""
     if code in _FULL:
         return StorageFull(f"{text}: no space is left", hint="free space and repeat")
     return denied(text) if code in _DENIED else None
 
 
 def system_failure(code: int | None, text: str) -> StorageUnavailable | None:
-    """The error for a disk or a machine that does not do its work at the moment."""
+    """The error for a failing disk or exhausted system resources."""
     if code == errno.EIO:
         return StorageUnavailable(f"{text}: the disk failed (EIO)", hint="check the disk")
     if code in _TOO_MANY:

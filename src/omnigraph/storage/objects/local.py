@@ -1,4 +1,4 @@
-"""Objects as files of a local directory, and what every kind of store gives back.
+"""Objects as files of a local directory, and the result types of every store.
 
 A write goes to a temporary neighbour that is renamed or linked to its final name. Links below the
 root are refused by ``address``. Errors of the operating system are translated by the caller.
@@ -33,10 +33,10 @@ from omnigraph.storage.objects.paths import (
 )
 
 PIECE = 8 << 20
-"""How much of a file is in memory at once: on S3 a piece has to arrive before a request ends."""
+"""Bytes of a file in memory at once: on S3 a piece has to arrive before its request times out."""
 TEMPORARY = ".tmp~"
 LOCK = ".lock~"
-# How the library calls a local file while it writes it.
+# The name of a local file while the library writes it.
 _UNFINISHED = re.compile(r"#\d+\Z")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -51,7 +51,7 @@ class StoredBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store knows of an object without its content."""
+    """The metadata of an object."""
 
     size: int
     e_tag: str
@@ -64,12 +64,12 @@ def is_internal(name: str) -> bool:
 
 
 class LocalObjects:
-    """The files of one root; with ``synced`` a write is on the disk when it returns."""
+    """The files of one root; with ``synced`` a write is on disk when it returns."""
 
     def __init__(self, root: Root, *, synced: bool) -> None:
         self.root = root
         self.synced = synced
-        # Directories whose entry in the one above is on the disk.
+        # Directories whose entry in their parent is on disk.
         self._synced_folders: set[Path] = set()
         with storage_call("open", root.uri):
             self._store = LocalStore(root.uri, mkdir=True)
@@ -130,7 +130,7 @@ class LocalObjects:
         return [entry.name for entry in self._entries(folder) if entry.is_dir()]
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        """What is directly in a directory; links are refused."""
+        """The entries of a directory; links are refused."""
         try:
             refuse_links(self.root.uri, folder)
             with os.scandir(f"{self.root.uri}/{folder}") as scanned:
@@ -212,7 +212,7 @@ class LocalObjects:
                 os.replace(temporary, target)
 
     def sync_folders(self, paths: Iterable[str]) -> None:
-        """Sync the directories of files, and those above them."""
+        """Sync the directories of files, and their parents."""
         if self.synced:
             top = Path(self.root.uri)
             folders = {folder for path in paths for folder in Path(path).parents} | {Path()}
@@ -244,7 +244,7 @@ class LocalObjects:
     def delete_below(self, path: str, names: Iterable[str]) -> None:
         for name in names:
             Path(f"{self.root.uri}/{name}").unlink(missing_ok=True)
-        # The directories that are empty now, deepest first.
+        # Directories that became empty, deepest first.
         for folder, _, _ in os.walk(self._path(path), topdown=False):
             if not os.listdir(folder):
                 os.rmdir(folder)
@@ -258,10 +258,10 @@ class LocalObjects:
 
     @contextmanager
     def _prepared(self, path: str, data: bytes) -> Iterator[Path]:
-        """A temporary neighbour of an object whose bytes are on the disk already.
+        """A temporary file beside an object, with its bytes on disk already.
 
-        Synced after a rename, an object could be seen empty after a power failure although its
-        earlier text had been safe.
+        If it were synced only after the rename, a power failure could replace a durable object by
+        an empty one.
         """
         with self._temporary(path) as temporary:
             _write_new(temporary, data)
@@ -270,7 +270,7 @@ class LocalObjects:
             yield temporary
 
     def _sync_entry(self, path: str) -> None:
-        """Sync the directory of an object, and once those above it, which a write may make."""
+        """Sync the directory of an object, and once its parents, which a write may create."""
         if not self.synced:
             return
         folder = self._path(path).parent
@@ -283,7 +283,7 @@ class LocalObjects:
 
     @contextmanager
     def _temporary(self, path: str) -> Iterator[Path]:
-        """A neighbour of an object to be written; it is removed when that fails."""
+        """A temporary file beside an object to be written; it is removed on failure."""
         temporary = self._path(f"{path}{TEMPORARY}{uuid.uuid4().hex}")
         try:
             yield temporary
@@ -298,7 +298,7 @@ class LocalObjects:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Write a new file, in a directory that is made when it is missing."""
+    """Write a new file; its directory is created if missing."""
     try:
         file = path.open("xb")
     except FileNotFoundError:

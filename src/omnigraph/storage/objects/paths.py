@@ -1,14 +1,14 @@
-"""Where a graph lives, the paths that it can hold, and the links that are never followed.
+"""The root of a graph, the forms of paths below it, and the refusal of links.
 
 Lists of files are read from storage: points of backups, sidecars, cleanup intents, checksum
-records, rows of the manifest, version files of Lance. An attacker who can write one of these
-files could name anything there, so a path from such a list is used only in one of the forms below.
-All of them are relative and of plain ASCII letters. ``refuse_unsafe`` is the last line: no address
-is made of a path that could lead out of its root.
+records, rows of the manifest, version files of Lance. An attacker who can write one of these files
+could name anything there, so a path from such a list is used only in one of the forms below. All
+forms are relative and plain ASCII. ``refuse_unsafe`` is the last line of defence: no address is
+built from a path that could leave its root.
 
 The root itself may be reached through links. Below it a link could make a copy read, or a removal
-delete, what lies elsewhere, so it is refused. Directories that are exchanged while a command runs
-are not detected.
+delete, files outside the graph, so links are refused. Directories that are swapped while a command
+runs are not detected.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from urllib.parse import quote, unquote, urlsplit
 from omnigraph.errors import InputError, StorageCorrupt
 
 _LONGEST = 1024
-"""The limit of S3 for the name of an object; it applies to paths on local disk as well."""
+"""The limit of S3 for the key of an object; it applies to paths on local disk as well."""
 _SHOWN = 120
 _LAST_VERSION = 2**64 - 1
 
-# Segments "." and ".." are refused apart from these, which makes them quick.
+# Segments "." and ".." are refused separately, which keeps these patterns fast.
 _SEGMENT = r"[A-Za-z0-9._-]{1,255}"
 _BRANCH = rf"{_SEGMENT}(?:/{_SEGMENT})*"
 _ENCODED_BRANCH = rf"{_SEGMENT}(?:%2F{_SEGMENT})*"
@@ -36,19 +36,19 @@ _LOCATION = r"(?:nodes|edges)/[A-Za-z0-9_-]{1,255}"
 _TABLE = rf"(?:{_LOCATION}|__manifest|_graph_commit_recoveries\.lance)"
 _COPY = rf"{_TABLE}(?:/tree/{_BRANCH})?"
 _REFERENCE = rf"_refs/(?:branches|tags)/{_ENCODED_BRANCH}\.json"
-# The files of a copy of a table; those of blobs and indexes lie one directory deeper, or two.
+# The files of a copy of a table; those of blobs and indexes are one or two directories deeper.
 _INSIDE = (
     r"(?:(?:data|_deletions|_indices|_versions|_transactions)/"
     rf"{_SEGMENT}(?:/{_SEGMENT}){{0,2}}|{_REFERENCE})"
 )
-# The schema and the record of removed versions: the files of a graph that are no table's.
+# The schema and the record of removed versions: the files that belong to no table.
 OTHER_COPIED_FILES = frozenset(
     {"_schema.pg", "_schema.ir.json", "__schema_state.json", "__history/removed.json"}
 )
 
 
 def _form(pattern: str) -> Callable[[object], bool]:
-    """Whether something is a path of a form.
+    """A predicate for paths that match a pattern.
 
     >>> is_branch("review/2026-05"), is_branch("../main"), is_branch("a//b")
     (True, False, False)
@@ -105,7 +105,7 @@ def is_copied_file(path: object) -> bool:
 
 
 def version_file(version: int) -> str:
-    """The file of a version; the newest version is listed first.
+    """The file of a version, named so that the newest version is listed first.
 
     >>> version_file(6)
     '_versions/18446744073709551609.manifest'
@@ -139,7 +139,7 @@ def transaction_file(read_version: int, uuid: str) -> str:
 
 
 def branch_of_reference(name: str) -> str:
-    """The branch that a file in ``_refs/branches`` is about; slashes are encoded in its name.
+    """The branch of a file in ``_refs/branches``; slashes are encoded in its name.
 
     >>> branch_of_reference("team%2Fx.json")
     'team/x'
@@ -150,7 +150,7 @@ def branch_of_reference(name: str) -> str:
 
 
 def escaped(path: object) -> str:
-    """A path as messages show it: plain letters, and not too many of them.
+    """A path for messages: control characters escaped, and truncated if long.
 
     >>> print(escaped("../x\\n"))
     '../x\\n'
@@ -160,7 +160,7 @@ def escaped(path: object) -> str:
 
 
 def refused(path: object, source: str, hint: str | None = None) -> StorageCorrupt:
-    """The error for a path from storage that no graph has."""
+    """The error for an invalid path read from storage."""
     return StorageCorrupt(
         f"{source} names {escaped(path)}, which is not a path inside a graph",
         hint=hint
@@ -171,7 +171,7 @@ def refused(path: object, source: str, hint: str | None = None) -> StorageCorrup
 
 
 def refuse_unsafe(path: str) -> None:
-    """Refuse a path that could lead out of the root that it is relative to.
+    """Refuse a path that could leave its root.
 
     >>> refuse_unsafe("nodes/40d7/data/x.lance")
     >>> refuse_unsafe("../x")
@@ -212,7 +212,7 @@ def refuse_links(top: str, path: str) -> None:
         try:
             mode = os.lstat(at).st_mode
         except OSError:
-            # A missing path leads nowhere; the caller reports it when using it.
+            # A missing path is reported by the caller that uses it.
             return
         if stat.S_ISLNK(mode):
             refuse_link(at[len(top) + 1 :])
@@ -247,15 +247,15 @@ def walk(
 _FILE = "file://"
 _S3 = "s3://"
 
-# What object stores leave as it is in a path, beside letters and digits.
+# Characters that object stores do not encode in a path, besides letters and digits.
 _PLAIN = "/ !$&'()+,-.:;=@_"
-# Lance takes what follows a question mark for the options of an address.
+# Lance parses what follows a question mark as options.
 _NO_PATH = re.compile(r"[?\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The root of one graph. ``options`` are storage options and never shown."""
+    """The root of one graph. ``options`` are storage options; they are never shown."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -270,18 +270,18 @@ class Root:
 
     @property
     def prefix(self) -> str:
-        """The path inside the bucket, without slashes at its ends."""
+        """The path inside the bucket, without leading and trailing slashes."""
         return urlsplit(self.uri).path.strip("/")
 
     def is_missing(self) -> bool:
-        """Whether there is surely nothing here: a local directory that does not exist."""
+        """Whether the root is a local directory that does not exist."""
         return self.is_local and not os.path.isdir(self.uri)
 
     def path(self, *segments: str) -> str:
-        """The address of something under the root, as Lance and people read it.
+        """The address of a path under the root, as Lance and users write it.
 
-        ``StorageCorrupt`` for a path that could lead out of the root: such a path comes from a
-        file that is damaged or forged.
+        Raises ``StorageCorrupt`` for a path that could leave the root: it comes from a damaged or
+        forged file.
 
         >>> parse_root("/data/g.omni/").path("nodes", "40d7")
         '/data/g.omni/nodes/40d7'
@@ -291,7 +291,7 @@ class Root:
         return "/".join((self.uri, *segments))
 
     def object_path(self, path: str) -> str:
-        """Something under the root as object stores name it: no scheme, no slash in front.
+        """The object key of a path under the root: no scheme, no leading slash.
 
         >>> parse_root("/data/g.omni").object_path("nodes/40d7")
         'data/g.omni/nodes/40d7'
@@ -303,7 +303,7 @@ class Root:
         return "/".join(segment for segment in (top.strip("/"), path) if segment)
 
     def spelled_as_address(self, path: str) -> str:
-        """Something under a local root as object stores spell it, some letters as numbers.
+        """The address of a path under a local root, percent-encoded as object stores do.
 
         >>> parse_root("/data/a#b").spelled_as_address("nodes")
         '/data/a%23b/nodes'
@@ -312,10 +312,9 @@ class Root:
 
 
 def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
-    """Read an address: a plain path, ``file://…`` or ``s3://bucket/prefix``.
+    """Parse an address: a plain path, ``file://…`` or ``s3://bucket/prefix``.
 
-    A path is made absolute by its text alone: links are not followed, so that a graph keeps the
-    name it was given.
+    A path is made absolute without resolving links, so that a graph keeps the name it was given.
 
     >>> parse_root("file:///data/g.omni").uri, parse_root("s3://bucket/a/b/").uri
     ('/data/g.omni', 's3://bucket/a/b')
@@ -348,7 +347,7 @@ def parse_root(address: str, options: Mapping[str, str] | None = None) -> Root:
 
 
 def _refuse_cut(address: str) -> None:
-    """Refuse an address of which a part would be ignored."""
+    """Refuse an address with a query or fragment, which would be ignored."""
     url = urlsplit(address)
     if "?" in address or "#" in address:
         raise InputError(
@@ -363,7 +362,7 @@ def _refuse_cut(address: str) -> None:
 
 
 def refuse_a_file(root: Root) -> None:
-    """A graph is a directory: where a file lies, on the way or at its end, there can be none."""
+    """Refuse a root that is a file, or that is below a file."""
     if not root.is_local:
         return
     path = root.uri

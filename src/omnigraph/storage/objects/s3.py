@@ -1,8 +1,8 @@
 """Objects under a prefix of an S3 bucket.
 
-A dead endpoint is an error after about ten seconds. Conditional writes are never repeated by the
-library: a condition that failed at the second attempt may have been met by the first. Errors of the
-library are translated by the caller.
+A dead endpoint is reported after about ten seconds. The library never retries conditional writes: a
+condition that failed at the second attempt may have been met by the first. Errors of the library
+are translated by the caller.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.local import PIECE, ObjectInfo, StoredBytes, is_internal
 from omnigraph.storage.objects.paths import OnLink, Root, refuse_link
 
-# Whichever way an endpoint is dead: it refuses, it does not let us connect, or it takes a request
-# and never answers.
+# Covers every kind of dead endpoint: it refuses the connection, the connection times out, or it
+# accepts a request and never answers.
 _CONNECT_TIMEOUT = timedelta(seconds=3)
 _REQUEST_TIMEOUT = timedelta(seconds=6)
 _RETRY_TIMEOUT = timedelta(seconds=4)
@@ -35,7 +35,7 @@ _LONGEST_BACKOFF = timedelta(seconds=1)
 _IDLE_TIMEOUT = timedelta(seconds=4)
 _PARTS_AT_ONCE = 2
 
-# How S3 says that an object is not what it was: changed, deleted, or being changed right now.
+# Answers of S3 for a failed condition: the object was changed, deleted, or is being changed.
 _LOST = (
     store_errors.PreconditionError,
     store_errors.AlreadyExistsError,
@@ -117,7 +117,7 @@ class S3Objects:
     def _below(self, path: str) -> Iterator[Any]:
         with _explained():
             for batch in self._store.list(f"{path}/" if path else None):
-                # Some servers show an empty directory as an object of the same name.
+                # Some servers list an empty directory as an object of the same name.
                 yield from (entry for entry in batch if entry["path"] != path)
 
     def _entries(self, folder: str) -> Sequence[Any]:
@@ -148,7 +148,7 @@ class S3Objects:
         return True
 
     def _put_if(self, path: str, data: bytes, mode: Any) -> None:
-        """Write on a condition; again only when the store says that it is too busy to look."""
+        """Conditional write; retried only when the store is too busy to evaluate the condition."""
         deadline = time.monotonic() + _RETRY_TIMEOUT.total_seconds()
         pause = _FIRST_BACKOFF.total_seconds()
         while True:
@@ -162,7 +162,7 @@ class S3Objects:
             pause = min(2 * pause, _LONGEST_BACKOFF.total_seconds())
 
     def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Write an object as its bytes arrive; it appears when the last piece is sent."""
+        """Write an object as its bytes arrive; it becomes visible after the last piece."""
         remaining = iter(pieces)
         first = next(remaining, b"")
         second = next(remaining, None)
@@ -175,7 +175,7 @@ class S3Objects:
             writer = open_writer(
                 self._store, path, buffer_size=PIECE, max_concurrency=_PARTS_AT_ONCE
             )
-        # Read here and not by the library: it cannot read from a store while it writes to one.
+        # Read here, because the library cannot read from a store while it writes to one.
         for piece in chain((first, second), remaining):
             with storage_call("write", address, writes=True):
                 writer.write(piece)
@@ -208,7 +208,7 @@ def _open(root: Root, retries: int) -> S3Store:
         "allow_http": options.pop("allow_http", "false"),
         "connect_timeout": _CONNECT_TIMEOUT,
         "timeout": _REQUEST_TIMEOUT,
-        # A server may end an idle connection just when it is used again.
+        # A server may close an idle connection just when it is reused.
         "pool_idle_timeout": _IDLE_TIMEOUT,
     }
     with storage_call("open", root.uri):
@@ -227,7 +227,7 @@ def _open(root: Root, retries: int) -> S3Store:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Raise the reason why S3 refused a listing: the library only says so in its text."""
+    """Raise a typed error when S3 refuses a listing: the library reports it only as text."""
     try:
         yield
     except store_errors.GenericError as error:

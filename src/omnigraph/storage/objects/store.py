@@ -1,9 +1,9 @@
 """Small text objects under a graph's root: schema files, sidecars, leases.
 
-One contract for local disk and S3. A write is seen whole or not at all; ``create`` has exactly
-one winner; ``replace`` only succeeds when the object was not replaced since it was read. On local
-disk that last promise holds between processes too: a lock file is held from the comparison to the
-replacement. No path leads out of the root, and symbolic links below it are refused.
+One contract for local disk and S3. A write is atomic; ``create`` has exactly one winner;
+``replace`` succeeds only if the object was not replaced since it was read. On local disk this also
+holds between processes: a lock file is held from the comparison to the replacement. No path leaves
+the root, and symbolic links below it are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CREATE_ATTEMPTS = 5
 
 
 class Versioned(NamedTuple):
-    """A text, the identity of this state of it, and when the store received it by its own clock."""
+    """A text, its version tag, and the time of its write by the store's clock."""
 
     text: str
     version: str
@@ -34,7 +34,7 @@ class Versioned(NamedTuple):
 
 @dataclass(slots=True)
 class Traffic:
-    """How many calls of each kind a store made."""
+    """The number of calls of a store, by kind."""
 
     reads: int = 0
     writes: int = 0
@@ -47,7 +47,7 @@ class Traffic:
 
 
 class ObjectStore:
-    """Text objects by their path relative to the root, such as ``__recovery/01H….json``."""
+    """Text objects by path relative to the root, such as ``__recovery/01H….json``."""
 
     backend: LocalObjects | S3Objects
 
@@ -60,9 +60,9 @@ class ObjectStore:
             self.backend = S3Objects(root)
 
     def address(self, path: str, *, written: bool = False) -> str:
-        """The address of an object, unless a link leads there.
+        """The address of an object; links on the way are refused.
 
-        What is ``written`` replaces or removes a link, so only those on the way to it count.
+        A write replaces or removes a link, so with ``written`` only its parents are checked.
         """
         address = self.root.path(path)
         if self.root.is_local:
@@ -72,7 +72,7 @@ class ObjectStore:
     # -- reading -------------------------------------------------------------------------
 
     def read(self, path: str) -> str:
-        """The text of an object; ``StorageMissing`` when there is none."""
+        """The text of an object; ``StorageMissing`` if it does not exist."""
         return self.read_versioned(path).text
 
     def read_versioned(self, path: str) -> Versioned:
@@ -96,23 +96,23 @@ class ObjectStore:
             yield from self.backend.stream(path, size)
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Size, tag and time of an object, or ``None`` when it is missing; one stat or request.
+        """Size, tag and time of an object, ``None`` if it does not exist; one stat or request.
 
-        On local disk the tag is the one that Lance gives to files: it changes with the content.
+        On local disk the tag is the one that Lance computes for files: it changes with the content.
         """
         self.traffic.reads += 1
         return self.backend.head(path)
 
     def identity(self, path: str) -> str | None:
-        """What identifies the present state of an object, ``None`` when it is missing."""
+        """The version tag of an object, ``None`` if it does not exist."""
         info = self.head(path)
         return None if info is None else info.e_tag
 
     def signatures(self, paths: Iterable[str]) -> tuple[str | None, ...]:
-        """What identifies the present state of several objects, ``None`` for a missing one.
+        """The version tags of several objects, ``None`` for a missing one.
 
-        One stat each on local disk; on S3 one request for all that lie in one directory. Only
-        comparable with what this method gave before.
+        One stat each on local disk; on S3 one request per directory. Comparable only with earlier
+        results of this method.
         """
         wanted = tuple(paths)
         if isinstance(self.backend, LocalObjects):
@@ -134,17 +134,17 @@ class ObjectStore:
     # -- listings ------------------------------------------------------------------------
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object of this path, or some below it."""
+        """Whether there is an object at this path or below it."""
         return self.head(path) is not None or any(True for _ in self._walk(path))
 
     def folders(self, path: str) -> list[str]:
-        """The names of the directories directly in one, sorted; none when it is missing."""
+        """The names of the subdirectories of a directory, sorted; empty if it does not exist."""
         self.traffic.lists += 1
         with storage_call("list", self.root.path(path)):
             return sorted(self.backend.folders(path))
 
     def list(self, path: str) -> list[str]:
-        """The names of the objects directly in a directory, sorted; none when it is missing."""
+        """The names of the objects directly in a directory, sorted; empty if it does not exist."""
         self.traffic.lists += 1
         with storage_call("list", self.root.path(path)):
             names = self.backend.names(path)
@@ -159,7 +159,7 @@ class ObjectStore:
             yield from self.backend.files(path, on_link)
 
     def sizes_below(self, path: str = "") -> dict[str, int]:
-        """Every file below a path with its size, unfinished ones too; sorted."""
+        """The sizes of all files below a path, temporary ones included, sorted by path."""
         self.traffic.lists += 1
         with storage_call("list", self.root.path(path)):
             sizes = sorted(self.backend.sizes(path))
@@ -191,16 +191,17 @@ class ObjectStore:
             self.backend.put_unsynced(path, data)
 
     def create(self, path: str, text: str) -> bool:
-        """Create an object unless it exists; of several that try, exactly one gets ``True``.
+        """Create an object unless it exists; of several callers exactly one gets ``True``.
 
-        ``StorageUnknown`` when the answer was lost: a caller with a unique text reads it back.
+        Raises ``StorageUnknown`` if the answer was lost: a caller with a unique text can read it
+        back.
         """
         for _ in range(_CREATE_ATTEMPTS):
             self.traffic.writes += 1
             with storage_call("create", self.address(path, written=True), writes=True):
                 if self.backend.create(path, text.encode("utf-8")):
                     return True
-            # S3 also refuses when two creations collide, and then possibly both of them.
+            # S3 may refuse both of two colliding creations.
             if self.root.is_local or self.head(path) is not None:
                 return False
         raise StorageUnavailable(
@@ -209,7 +210,7 @@ class ObjectStore:
         )
 
     def replace(self, path: str, text: str, expected: str) -> bool:
-        """Replace an object only if it still is what ``read_versioned`` returned."""
+        """Replace an object only if it is unchanged since ``read_versioned``."""
         if isinstance(self.backend, S3Objects):
             self.traffic.writes += 1
             with storage_call("replace", self.root.path(path), writes=True):
@@ -225,7 +226,7 @@ class ObjectStore:
             return True
 
     def rename(self, source: str, target: str) -> None:
-        """Move an object over another: at once locally, by copy and delete on S3."""
+        """Move an object over another: atomically on local disk, by copy and delete on S3."""
         self.traffic.writes += 1
         self.address(target, written=True)
         with storage_call("rename", self.address(source), writes=True):
@@ -234,28 +235,28 @@ class ObjectStore:
     # -- deleting ------------------------------------------------------------------------
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is fine."""
+        """Remove an object if it exists."""
         self.traffic.deletes += 1
         address = self.address(path, written=True)
         with suppress(StorageMissing), storage_call("delete", address, writes=True):
             self.backend.delete(path)
 
     def delete_all(self, paths: Iterable[str]) -> None:
-        """Remove many objects, with one sync for each directory; missing ones are fine.
+        """Remove many objects, with one sync per directory; missing ones are skipped.
 
-        The removal is durable when it returns: what is removed next cannot disappear before.
+        The removal is durable on return, so later removals cannot overtake it.
         """
         names = list(paths)
         if not names:
             return
         self.traffic.deletes += len(names)
-        # All of them before the first is removed.
+        # All of them are checked before the first is removed.
         addresses = [self.address(name, written=True) for name in names]
         with storage_call("delete", addresses[0], writes=True):
             self.backend.delete_all(names)
 
     def delete_prefix(self, path: str) -> int:
-        """Remove everything below a path; gives how many objects that were."""
+        """Remove everything below a path; returns the number of removed objects."""
         self.traffic.deletes += 1
         names = list(self._walk(path))
         with storage_call("delete", self.address(path), writes=True):
@@ -263,6 +264,6 @@ class ObjectStore:
         return len(names)
 
     def remove_if_empty(self, path: str) -> None:
-        """Remove a local directory unless there is something in it."""
+        """Remove a local directory if it is empty."""
         if isinstance(self.backend, LocalObjects):
             self.backend.remove_if_empty(path)

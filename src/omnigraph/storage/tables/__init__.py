@@ -1,1 +1,1 @@
-"""The only door to Lance: tables at a version, staged writes, indexes, searches."""
+"""The only interface to Lance: tables at a version, staged writes, indexes, searches."""

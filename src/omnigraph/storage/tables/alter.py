@@ -26,15 +26,15 @@ from omnigraph.storage.tables.types import StagedTable, TableChange, staged_tabl
 from omnigraph.storage.tables.wide_columns import batch_rows, stored_schema
 
 Compute = Callable[[pa.Array], pa.Array]
-"""From the values of a column, or from the ids where there is none, to new values."""
+"""Computes new values from the values of a column, or from the ids for a new column."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
     """The target state of a column.
 
-    ``source`` is the existing column that it continues, none for a new one; with ``compute`` its
-    values are computed, without it they are kept, or null.
+    ``source`` is the existing column that it continues, ``None`` for a new one. With ``compute``
+    its values are computed; otherwise they are kept, or null for a new column.
     """
 
     field: pa.Field
@@ -45,11 +45,11 @@ class ColumnPlan:
 def stage_alter(
     store: TableStore, table: Table, columns: Sequence[ColumnPlan]
 ) -> list[StagedTable]:
-    """Give a table exactly these columns, in this order; nothing is staged if it has them.
+    """Give a table exactly these columns, in this order; stages nothing if it has them already.
 
-    One step does it, unless columns are added or written and others change their nullability:
-    Lance refuses both in one transaction, so the nullability changes in a step before. A last step
-    takes indexes away whose names a new column may need.
+    This takes one step, unless columns are added or written and others change their nullability:
+    Lance refuses both in one transaction, so nullability changes in an earlier step. A last step
+    drops indexes whose names a new column may need.
     """
     dataset = table.dataset
     with lance_call("stage new columns for", table.ref.path):
@@ -84,7 +84,7 @@ def stage_alter(
         staged_table(table, TableChange.ALTER, Transaction(table.version + number, operation))
         for number, operation in enumerate(operations)
     ]
-    # A merge names the files of every fragment; only those that it wrote are to be checked.
+    # A merge lists the files of every fragment; only those that it wrote are checked.
     return [
         replace(step, files=tuple(files) if isinstance(operation, LanceOperation.Merge) else ())
         for step, operation in zip(steps, operations, strict=True)
@@ -94,7 +94,7 @@ def stage_alter(
 def _with_nullability(
     before: Sequence[ColumnProto], columns: Sequence[ColumnPlan]
 ) -> list[ColumnProto]:
-    """The columns of a table, those that keep their values as nullable as they are to be."""
+    """The columns of a table; those that keep their values get their target nullability."""
     kept = {
         column.source: column.field.nullable
         for column in columns
@@ -107,7 +107,7 @@ def _with_nullability(
 
 
 def _misnamed_indexes(dataset: Any, after: Sequence[ColumnProto]) -> list[Any]:
-    """The indexes of renamed columns that are called as those of another column would be."""
+    """The indexes of renamed columns that have the name an index of another column would get."""
     names = {field.id: column.name for column in after for field in column.fields}
     return [
         segment
@@ -119,9 +119,9 @@ def _misnamed_indexes(dataset: Any, after: Sequence[ColumnProto]) -> list[Any]:
 
 
 def stage_repeats(table: Table, content: int, times: int) -> list[StagedTable]:
-    """Further versions that change nothing: each has the content of an earlier one.
+    """Additional versions without changes: each has the content of ``content``.
 
-    A name that comes back must count its versions on from where it left.
+    A type name that is reused continues its former version numbers.
     """
     return [
         staged_table(
@@ -134,10 +134,11 @@ def stage_repeats(table: Table, content: int, times: int) -> list[StagedTable]:
 def _write_computed(
     store: TableStore, table: Table, columns: Sequence[ColumnPlan]
 ) -> tuple[list[FragmentMetadata], dict[str, ColumnProto]]:
-    """The fragments with the columns that are computed, and those columns by their names to be.
+    """The fragments with the computed columns, and those columns by their new names.
 
-    Lance's own way to add columns to a fragment writes null for deleted rows, also into a required
-    column, and cannot read that back everywhere. So all rows are computed, deleted ones too.
+    Lance's own function for adding columns to a fragment writes null for deleted rows, even into a
+    required column, and cannot always read that back. So all rows are computed, deleted ones
+    included.
     """
     wanted = [column for column in columns if column.compute is not None]
     dataset = table.dataset
@@ -168,7 +169,7 @@ def _write_computed(
 
 
 def _numbered(files: Sequence[DataFile], above: int) -> list[DataFile]:
-    """Files of a table of its own, as files of one whose columns are numbered up to a number."""
+    """Files that were written as a separate table, with field ids renumbered above ``above``."""
     return [
         DataFile(
             file.path,
@@ -203,7 +204,7 @@ def _computed(
 
 
 def _without_nulls(values: pa.Array) -> pa.Array:
-    """Any value in the place of nulls: a required column has them in deleted rows only."""
+    """Values with nulls replaced by any value: a required column has nulls in deleted rows only."""
     if not values.null_count:
         return values
     any_value = pa.array([_zero(values.type)], values.type)
@@ -231,7 +232,7 @@ def _arrange(
     computed: dict[str, ColumnProto],
 ) -> list[ColumnProto]:
     existing = {column.name: column for column in before}
-    # Above every number that any file uses, or a new column would show the values of a dropped one.
+    # Above every id that any file uses, or a new column would show the values of a dropped one.
     last = max([dataset.max_field_id, *(column.last_id for column in computed.values())])
     arranged = []
     for column in columns:

@@ -1,8 +1,8 @@
-"""Some columns of existing rows, replaced fragment by fragment.
+"""Replaces some columns of existing rows, fragment by fragment.
 
-Any process can do it for some fragments of a table: the other columns are neither read nor written,
-and rows stay where they are, so only indexes of the replaced columns have to catch up. What the
-processes give back is text that names files; one staged write is made of all of it.
+Any process can do this for some fragments of a table: the other columns are neither read nor
+written, and row addresses do not change, so only indexes of the replaced columns have to be
+updated. The processes return file names as text, and one staged write combines all of them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ ROW_UPDATED = "_row_last_updated_at_version"
 
 @dataclass(frozen=True, slots=True)
 class Unfilled:
-    """Rows of which some column is null; with ``until`` all that no later version has changed."""
+    """Rows with a null in one of the columns; with ``until`` also all rows unchanged since then."""
 
     columns: tuple[str, ...]
     until: int | None = None
 
     def condition(self) -> str:
-        """As Lance takes it: its structured conditions know neither vectors nor versions."""
+        """The condition as SQL: structured conditions support neither vectors nor versions."""
         terms = [f"{_quoted(column)} IS NULL" for column in self.columns]
         if self.until is not None:
             terms.append(f"{ROW_UPDATED} <= {self.until:d}")
@@ -45,7 +45,7 @@ def unfilled_rows(
     fragments: Sequence[int],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of these rows, or of all, with their addresses; always in the same order."""
+    """Columns of these rows, or of all, with their addresses, in a stable order."""
     with lance_call("read", table.ref.path):
         condition = None if wanted is None else wanted.condition()
         dataset = table.dataset_for(condition)
@@ -59,12 +59,12 @@ def unfilled_rows(
 
 
 def count_unfilled(table: Table, column: str) -> int:
-    """How many rows have no value there."""
+    """The number of rows without a value in a column."""
     return _count(table, Unfilled((column,)).condition())
 
 
 def count_blank(table: Table, column: str, text: str) -> int:
-    """How many of them have no text to make a value of."""
+    """The number of rows without a value and without a text to compute it from."""
     words = f"({_quoted(text)} IS NULL OR {_quoted(text)} = '')"
     return _count(table, f"{Unfilled((column,)).condition()} AND {words}")
 
@@ -82,23 +82,23 @@ def _quoted(column: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnUpdate:
-    """A fragment with new values in some columns, in files that belong to no version yet."""
+    """A fragment with new values in some columns, in files that no version references yet."""
 
     rows: int
     values: int
-    """How many values are new in all of the columns."""
+    """The number of new values in all columns."""
     fragment: str
-    """What Lance has to know of it, as JSON."""
+    """The metadata of the fragment for Lance, as JSON."""
     number: int
     fields: tuple[int, ...]
     offsets: bytes
-    """Which rows have changed, as Lance writes it down."""
+    """The changed rows in Lance's encoding."""
 
 
 def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> ColumnUpdate:
-    """Write new values for some rows of a fragment, which ``ROW_ADDRESS`` names; for any process.
+    """Write new values for rows of a fragment, by their ``ROW_ADDRESS``; for any process.
 
-    ``values`` says how many are new, as far as the caller counts.
+    ``values`` is the caller's count of new values.
     """
     with lance_call("stage an update of", table.ref.path):
         target = table.dataset.get_fragment(fragment)
@@ -110,7 +110,7 @@ def update_columns(table: Table, fragment: int, rows: pa.Table, values: int) -> 
 
 
 def stage_columns(table: Table, updates: Iterable[ColumnUpdate]) -> StagedTable | None:
-    """Make one staged write of what was written for different fragments of a version."""
+    """Combine updates of different fragments of one version into one staged write."""
     ordered = sorted(updates, key=lambda update: update.number)
     if not ordered:
         return None

@@ -1,8 +1,8 @@
-"""Compaction: rows of small or sparse fragments rewritten into few, by any process, uncommitted.
+"""Compaction: rewrites small or sparse fragments into few, in any process, uncommitted.
 
-Lance does the rewriting; row ids, the stamps of creation and change, and blobs stay what they
-were. Which fragments are merged is decided elsewhere: the planner of Lance stops at the edge of
-what an index covers, so that a second run finds work again.
+Lance does the rewriting; row ids, created-at and updated-at versions, and blobs are preserved.
+Which fragments are merged is decided elsewhere: Lance's planner stops at the boundary of index
+coverage, so that a second run would find work again.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from omnigraph.storage.tables.wide_columns import batch_rows
 
 @dataclass(frozen=True, slots=True)
 class CompactionSplit:
-    """Fragments of one version to be merged into one, or a few when they have many rows."""
+    """Fragments of one version to be merged into one, or into a few if they have many rows."""
 
     locator: TableLocator
     file_version: str
     fragments: tuple[str, ...]
-    """As Lance describes them, as JSON."""
+    """Their metadata from Lance, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class CompactionResult:
 
     old: tuple[str, ...]
     new: tuple[str, ...]
-    """Both as Lance describes them, as JSON."""
+    """The metadata of both from Lance, as JSON."""
     sums: tuple[tuple[str, FileSum], ...] = field(default=(), repr=False, compare=False)
     """The checksums of the new files, if they are on local disk."""
 
@@ -91,7 +91,7 @@ def compact(split: CompactionSplit) -> CompactionResult:
 
 
 def _options(file_version: str) -> dict[str, object]:
-    """All that a task of Lance must say; its planner is not asked."""
+    """The options of a Lance compaction task, set here because its planner is not used."""
     return {
         "target_rows_per_fragment": ROWS_PER_FRAGMENT,
         "max_rows_per_group": 1024,
@@ -112,7 +112,7 @@ def discard_compaction(datasets: Datasets, ref: TableRef, done: CompactionResult
 
 
 def stored_cleanup(table: Table) -> tuple[str, ...]:
-    """The settings of a table that would have Lance remove versions on its own."""
+    """The settings of a table that make Lance remove versions on its own."""
     with lance_call("read", table.ref.path):
         return tuple(sorted(k for k in table.dataset.config() if k.startswith(AUTO_CLEANUP)))
 
@@ -125,8 +125,8 @@ def stage_before_indexes(
 ) -> tuple[StagedTable, ...]:
     """The steps after which indexes can be built: each becomes one version, in this order.
 
-    A segment that covers a rewritten fragment is dropped before: Lance refuses to rewrite what a
-    segment covers in half, and keeps some kinds pointing to rows that moved.
+    A segment that covers a rewritten fragment is dropped first: Lance refuses to rewrite partially
+    covered fragments, and leaves some kinds of index pointing to moved rows.
     """
     steps: list[tuple[TableChange, Any]] = []
     if settings:
@@ -149,7 +149,7 @@ def stage_before_indexes(
 def stage_segments(
     table: Table, after: int, built: Sequence[BuiltIndex], dropped: Sequence[Segment]
 ) -> StagedTable:
-    """Indexes that were built on what ``after`` steps make of a table, as the next step."""
+    """Stage indexes that were built on the result of the steps ``after``, as the next step."""
     new = [index.at(table.version + after) for index in built]
     operation = LanceOperation.CreateIndex(new, [segment.index for segment in dropped])
     return _staged(table, TableChange.INDEX, operation, after)

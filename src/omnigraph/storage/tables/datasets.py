@@ -1,9 +1,9 @@
-"""Open Lance datasets of one graph, cached and shared by the whole storage room.
+"""Cache of open Lance datasets of one graph, shared by the storage package.
 
 One session with bounded caches serves all tables. A handle is looked up by path, version and the
-tag of the version's manifest file, so a branch that was deleted and made again is never served
-from a handle of its former life. The newest version of a table is found by asking for the next
-manifest name, which does not get slower as history grows; only a cold open lists.
+tag of the version file, so a recreated branch is never served from a handle of its predecessor. The
+newest version of a table is found by probing for the next version file, which does not get slower
+as history grows; only a cold open lists.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _METADATA_CACHE = 64 << 20
 _CHECK_CACHE = 1 << 20
 TABLE_FOLDERS = (*sorted(FILE_FOLDERS), "tree")
 HINT = "latest_version_hint.json"
-"""What Lance writes beside versions and changes; it may be wrong."""
+"""Lance's mutable hint of the newest version; it may be wrong."""
 
-# Lance waits half a minute for an answer and asks again for three minutes: a server that takes
-# requests and never answers would hold a listing for a quarter of an hour.
+# Lance waits 30 seconds for an answer and retries for three minutes: a server that accepts requests
+# and never answers would block a listing for a quarter of an hour.
 S3_LIMITS = {"connect_timeout": "3s", "client_retry_timeout": "10"}
 
 
 class Datasets:
-    """The handles of one graph. Safe to share between threads."""
+    """The handles of one graph. Thread-safe."""
 
     def __init__(self, objects: ObjectStore, durability: Durability = Durability.DISK) -> None:
         self.objects = objects
@@ -75,16 +75,16 @@ class Datasets:
         self.synced = self.root.is_local and durability is Durability.DISK
         self.opened = 0
         self.checksums = Checksums(objects)
-        # The version and fragment up to which the ledgers are known to be on the disk.
+        # The version and fragment up to which the ledgers are known to be on disk.
         self.on_disk: dict[str, tuple[int, int]] = {}
         self._session = _session()
         self._addresses = GraphAddresses(self.root)
-        # The version from which on a branch is known to name this root, not a former one.
+        # The version from which on a branch is known to refer to this root, not to a former one.
         self._localized_from: dict[str, int] = {}
         self._lock = threading.Lock()
         self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
         self.first_reads = FirstReads(objects, self.checksums)
-        # Lance keeps what indexes a version has in its session: these handles have one of theirs.
+        # Lance caches the indexes of a version in its session: these handles have their own.
         self._unindexed_session: Any = None
         self._unindexed: weakref.WeakKeyDictionary[LanceDataset, LanceDataset] = (
             weakref.WeakKeyDictionary()
@@ -93,16 +93,16 @@ class Datasets:
     # -- opening -------------------------------------------------------------------------
 
     def open(self, ref: TableRef, version: int | None = None) -> LanceDataset:
-        """A handle of the caller's own; without a version the newest, found by a listing."""
+        """A private handle; without ``version`` of the newest version, found by listing."""
         self.refuse_links(ref)
         self.opened += 1
         if version is not None or not self.root.is_local:
             return self._open_at(ref, version)
-        # The newest by the names of the files: a damaged one may say that it is another.
+        # The newest by file name: the content of a damaged file may have another version.
         try:
             return self._open_at(ref, max(self.listed_versions(ref), default=None))
         except StorageMissing:
-            # It was set aside by its writer since it was listed.
+            # Its writer has set it aside since the listing.
             return self._open_at(ref, max(self.listed_versions(ref), default=None))
 
     def _open_at(self, ref: TableRef, version: int | None) -> LanceDataset:
@@ -118,19 +118,19 @@ class Datasets:
                 )
                 named = [base.path for base in opened.base_paths().values()]
         except StorageCorrupt as error:
-            # Nothing else is read by an open.
+            # An open reads nothing else.
             raise damaged_file(ref.version_path(version)) if version else error from error
         number = int(opened.version)
         if version is not None and version != number:
             raise damaged_file(ref.version_path(version))
         if all(self._addresses.localize(address, ref.location) == address for address in named):
             return opened
-        # A handle that reads the files which are here, though nothing on storage changes.
+        # A handle that reads the files under this root, without changing storage.
         message = self._localized_message(ref, number)
         return self._from_message(ref, number, message, self._session)
 
     def refuse_links(self, ref: TableRef) -> None:
-        """Refuse a local table that is a link or has one for a directory: Lance would follow it."""
+        """Refuse a local table that is or contains a link: Lance would follow it."""
         if self.root.is_local:
             refuse_links(self.root.uri, ref.path)
             top = self.root.path(ref.path)
@@ -139,7 +139,7 @@ class Datasets:
                     refuse_link(f"{ref.path}/{name}")
 
     def open_anew(self, ref: TableRef, version: int) -> LanceDataset:
-        """A handle that knows nothing of what this process did or read before."""
+        """A handle with a fresh session, without anything this process has cached."""
         with lance_call("open", ref.path):
             return lance.dataset(
                 self.root.path(ref.path),
@@ -149,9 +149,9 @@ class Datasets:
             )
 
     def names_this_root(self, ref: TableRef, version: int) -> bool:
-        """Whether Lance finds the files of a version here, not where the graph was copied from.
+        """Whether Lance reads the files of a version under this root, not under a former one.
 
-        Only branches name places. Looked up once for each: versions that follow name the same.
+        Only branches contain addresses. Checked once per branch: later versions have the same.
         """
         if ref.branch is None or version >= self._localized_from.get(ref.path, version + 1):
             return True
@@ -187,7 +187,7 @@ class Datasets:
             )
 
     def unindexed(self, ref: TableRef, dataset: LanceDataset) -> LanceDataset:
-        """A handle of the same version that knows no indexes; for reading and staging only."""
+        """A handle of the same version without indexes; for reading and staging only."""
         with self._lock:
             handle = self._unindexed.get(dataset)
             if handle is None:
@@ -207,9 +207,9 @@ class Datasets:
         e_tag: str | None = None,
         check: Callable[[], None] | None = None,
     ) -> LanceDataset:
-        """A handle for reading at a known version, kept for the next caller.
+        """A handle for reading at a known version, cached for the next caller.
 
-        ``check`` runs when a handle was opened, and raises when it is not the one that is meant.
+        ``check`` runs after a handle is opened, and raises if it is not the expected one.
         """
         if e_tag is None:
             info = self.info(ref, version)
@@ -233,7 +233,7 @@ class Datasets:
         return opened
 
     def keep(self, ref: TableRef, info: VersionInfo, dataset: LanceDataset) -> None:
-        """Keep the handle that a commit returned: the next read or write starts from it."""
+        """Cache the handle that a commit returned: the next read or write starts from it."""
         self.first_reads.follow(ref, dataset)
         self._keep((ref.path, info.version, info.e_tag or ""), dataset)
 
@@ -248,7 +248,7 @@ class Datasets:
             self._handles.clear()
 
     def start_over(self) -> None:
-        """Forget also what Lance keeps: version files have other bytes than before."""
+        """Drop all caches, including Lance's, because version files were replaced."""
         self._session = _session()
         self._localized_from.clear()
         self._unindexed_session = None
@@ -259,7 +259,7 @@ class Datasets:
     # -- versions ------------------------------------------------------------------------
 
     def info(self, ref: TableRef, version: int) -> VersionInfo | None:
-        """The file of a version, or ``None`` when the version does not exist."""
+        """The file of a version, ``None`` if the version does not exist."""
         path = ref.version_path(version)
         head = self.objects.head(path)
         if head is None:
@@ -273,13 +273,13 @@ class Datasets:
         return version
 
     def listed_versions(self, ref: TableRef) -> list[int]:
-        """Every version that has a file, oldest first; not checked for being readable."""
+        """Every version that has a file, oldest first; unreadable ones are included."""
         names = self.objects.list(f"{ref.path}/_versions")
         return sorted(v for v in map(version_number, names) if v is not None)
 
     @contextmanager
     def definite_outcome(self, ref: TableRef, version: int) -> Iterator[None]:
-        """For a call that makes a version: on local disk it is known when that did not happen."""
+        """Wraps a call that creates a version: on local disk a failure is definite."""
         try:
             yield
         except StorageUnknown as error:
@@ -301,9 +301,9 @@ class Datasets:
         *,
         adopted: bool = False,
     ) -> None:
-        """Note what the manifest and the transaction of a version are, and files it brought.
+        """Note the sums of the version file, the transaction file and the new files of a version.
 
-        Adopted when its writer died, and may not have recorded them.
+        With ``adopted``, the writer has died and may not have recorded them.
         """
         names = [version_file(version), *files]
         if made_by is not None:
@@ -314,7 +314,7 @@ class Datasets:
             self.checksums.note(ref.path, names)
 
     def note_new(self, ref: TableRef) -> None:
-        """Note what all files of a table or branch are that this process has just made."""
+        """Note the sums of all files of a table or branch that this process just created."""
         top = f"{ref.path}/"
         with suppress(OmniGraphError):
             names = [path.removeprefix(top) for path, _ in self.objects.files_below(ref.path)]
@@ -326,25 +326,25 @@ class Datasets:
     def version_files(self, ref: TableRef, dataset: LanceDataset, version: int) -> list[str]:
         """The version file and the transaction file of a version, relative to its table.
 
-        Every file is known by its name: looking for one costs more as history grows.
+        File names are derived, not listed: listing gets slower as history grows.
         """
         with lance_call("read", ref.path):
             made_by = dataset.read_transaction(version)
         names = [version_file(version)]
         if made_by is not None:
             transaction = _transaction_name(made_by)
-            # The first version of a branch has none.
+            # The first version of a branch has no transaction.
             names += [transaction] if Path(self.root.path(ref.path), transaction).exists() else []
         return names
 
     def sync_table(self, ref: TableRef) -> None:
-        """Put all files of a table or branch on the disk, and the directories that lead to it.
+        """Sync all files of a table or branch, and its parent directories.
 
-        For new tables and for those of dead writers, of which it is unknown which files are safe.
+        For new tables and for those of dead writers, whose files may not be synced.
         """
         if self.synced:
             top = Path(self.root.path(ref.path))
-            # Not those of the branches below it, nor what is being written.
+            # Except files of branches below it, and temporary files.
             files = [
                 path
                 for path in top.rglob("*")
@@ -364,7 +364,7 @@ class Datasets:
                 ) from error
 
     def sync_refs(self, location: str) -> None:
-        """Put on the disk which branches a dataset has."""
+        """Sync the branch references of a dataset."""
         folder = Path(self.root.path(location), "_refs", "branches")
         if self.synced and folder.is_dir():
             with storage_call("sync", location):

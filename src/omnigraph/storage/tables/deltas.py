@@ -1,7 +1,7 @@
-"""What changed in a table since an earlier version of the same history.
+"""The rows of a table that changed since an earlier version of the same history.
 
-Lance stores with every row the versions that created and last changed it, and finds deleted rows
-by deletion files; unchanged fragments are not read.
+Lance stores with every row the versions that created and last updated it. Deleted rows are found
+through deletion files. Unchanged fragments are not read.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _MOST_IDS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ChangedRows:
-    """Rows by their row ids, which stay the same along a history."""
+    """Rows by their row ids, which are stable along a history."""
 
     rows: pa.Table
-    """The new and changed rows as they are now, and ``_rowid``."""
+    """The current content of the new and changed rows, and ``_rowid``."""
     created: np.ndarray
-    """The row ids of those that are new."""
+    """The row ids of the new rows."""
 
 
 def changed_since(
     table: Table, version: int, schema: pa.Schema, names: Mapping[str, str]
 ) -> ChangedRows:
-    """The rows of a table that were made or changed after a version.
+    """The rows of a table that were created or updated after a version.
 
-    ``names`` says what the columns of the schema are called in the table, those that it has.
+    ``names`` maps the columns of the schema to those of the table; missing ones are left out.
     """
     dataset = table.dataset
     with lance_call("compare versions of", table.ref.path):
@@ -51,7 +51,7 @@ def changed_since(
 
 
 def deleted_since(table: Table, version: int) -> np.ndarray:
-    """The row ids of rows that an earlier version has and this one has not."""
+    """The row ids that an earlier version has and this one does not."""
     with lance_call("compare versions of", table.ref.path):
         delta = table.dataset.delta(compared_against=version)
         batches = [batch.column(0).to_numpy() for batch in delta.get_deleted_row_ids()]
@@ -65,10 +65,9 @@ def rows_of(
     later: Table | None,
     names: Mapping[str, str],
 ) -> pa.Table:
-    """Columns of some rows, and ``_rowid``; those that the table has not are null.
+    """Columns of some rows, and ``_rowid``; columns missing in the table are null.
 
-    When a later version has changed or deleted all of them, only the fragments that
-    changed until then are read.
+    If ``later`` has updated or deleted all of them, only fragments that differ from it are read.
     """
     columns = _plain(schema, names)
     if not len(row_ids):
@@ -88,14 +87,14 @@ def rows_of(
 def find_rows(
     table: Table, row_ids: np.ndarray, columns: list[str], fragments: list[int] | None = None
 ) -> pa.Table:
-    """Columns of the rows that are there of some, with ``_rowid`` and ``_rowaddr``.
+    """Columns of the rows that exist among ``row_ids``, with ``_rowid`` and ``_rowaddr``.
 
-    By a filter, which Lance answers from the metadata of each fragment: to take rows by their ids,
-    it numbers every row of the table first.
+    Uses a filter, which Lance evaluates on the metadata of each fragment: a take by row id would
+    first enumerate every row of the table.
     """
     dataset = table.dataset
     with lance_call("read", table.ref.path):
-        # These are numbers that Lance gave itself. Many of them are read faster with the rest.
+        # The ids come from Lance, so they are safe in SQL. For many ids a full scan is faster.
         few = len(row_ids) <= _MOST_IDS
         rows = dataset.scanner(
             columns=columns,
@@ -109,7 +108,7 @@ def find_rows(
 
 
 def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
-    """Mark rows as deleted, in files that belong to no version; none when one is not there."""
+    """Write deletion files for rows, uncommitted; ``None`` if one of the rows does not exist."""
     rows = find_rows(table, row_ids, [])
     if rows.num_rows != len(row_ids):
         return None
@@ -124,19 +123,19 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
 
 
 def all_rows(table: Table, schema: pa.Schema, names: Mapping[str, str]) -> pa.Table:
-    """Every row in all columns, and ``_rowid``."""
+    """All rows with all columns, and ``_rowid``."""
     rows = table.read(_plain(schema, names), row_ids=True)
     return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
 
 
 def rows_where(table: Table, condition: pc.Expression | None) -> np.ndarray:
-    """The row ids of the rows that fulfil a condition."""
+    """The row ids of the rows that match a condition."""
     row_ids: np.ndarray = table.read([], condition, row_ids=True)[ROW_ID].to_numpy()
     return row_ids.astype(np.int64)
 
 
 def column_names(table: Table, schema: pa.Schema, like: Table | None = None) -> dict[str, str]:
-    """What the columns of a schema are called in a table, those that it has.
+    """The names of the columns of a schema in a table; missing columns are left out.
 
     ``like`` is a version of the table in which the columns have the names of the schema.
     """
@@ -149,7 +148,7 @@ def column_names(table: Table, schema: pa.Schema, like: Table | None = None) -> 
         if numbers.get(name) in names:
             columns[name] = names[numbers[name]]
         elif name in there and there[name] not in taken:
-            # A column of another type is a new one under the old name.
+            # A column of another type is a new one with the old name.
             columns[name] = name
     return columns
 
@@ -161,7 +160,7 @@ def _plain(schema: pa.Schema, names: Mapping[str, str]) -> list[str]:
 def _whole(
     table: Table, rows: pa.Table, row_ids: np.ndarray, schema: pa.Schema, names: Mapping[str, str]
 ) -> pa.Table:
-    """Rows under a schema, with what it says and they lack: blobs as bytes, nulls for others."""
+    """Rows under a schema: blobs as bytes, nulls for missing columns."""
     columns = []
     for field in schema:
         name = names.get(field.name)

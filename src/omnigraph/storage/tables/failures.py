@@ -1,4 +1,4 @@
-"""The errors of Lance, translated once.
+"""Translates the errors of Lance.
 
 Lance distinguishes most failures only by their text, and raises different exceptions for the same
 failure. The patterns are defined only here; tests pin each of them, so a release with another
@@ -34,7 +34,7 @@ from omnigraph.storage.objects.failures import (
     unanswered,
 )
 
-# Names of files, which may spell anything, and the places in a library's source.
+# File names, which may contain anything, and source locations of the library.
 _BUILD_PATH = re.compile(r"\S*/\S*")
 
 _CONFLICT = re.compile(
@@ -48,7 +48,7 @@ _CORRUPT = re.compile(
     "|Invalid range|out of range for slice|sufficient data|correct footer",
     re.I,
 )
-# What these parts of Lance refuse they have read from a file: no argument of ours reaches them.
+# These parts of Lance refuse only what they read from a file, never an argument of ours.
 _READER = re.compile(r"/lance-(file|encoding)/src/")
 _REFUSED = re.compile(
     "Invalid user input|with different schema|No match for FieldRef|no kernel matching"
@@ -59,7 +59,7 @@ _TRANSIENT = re.compile(
     r"503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error", re.I
 )
 _MISSING = re.compile("not found|does not exist", re.I)
-# Also of a directory that was removed while a file was written into it.
+# Also raised for a directory that is removed while a file is written into it.
 _NO_FILE = re.compile(r"\(os error 2\)")
 _PANIC = "PanicException"
 _UNPROCESSABLE = re.compile(r"\AUnprocessable: ")
@@ -71,7 +71,7 @@ _NO_FILTER = re.compile(
 
 @contextmanager
 def lance_call(action: str, target: str, *, writes: bool = False) -> Iterator[None]:
-    """Turn what a call of Lance raises into our errors."""
+    """Translate what a call of Lance raises into errors of this package."""
     try:
         yield
     except OmniGraphError:
@@ -79,7 +79,7 @@ def lance_call(action: str, target: str, *, writes: bool = False) -> Iterator[No
     except Exception as error:
         raise translate_lance(error, action, target, writes=writes) from error
     except BaseException as error:
-        # Lance panics on some damaged files and full disks, and a panic is no Exception.
+        # Lance panics on some damaged files and full disks; a panic is not an ``Exception``.
         if type(error).__name__ != _PANIC:
             raise
         raise translate_lance(error, action, target, writes=writes) from error
@@ -103,13 +103,13 @@ def translate_lance(
         return definite
     if _DENIED.search(message):
         return denied(text)
-    # Lance calls a file damaged that could only not be opened.
+    # Lance also reports a file as damaged that merely could not be opened.
     failed = None if writes else system_failure(code, text)
     if failed is not None:
         return failed
     if _CORRUPT.search(message) or (not writes and _READER.search(str(error))):
         return _damaged(text)
-    # By type where there is one: a column that does not exist is no missing object.
+    # By type where there is one: a missing column is not a missing object.
     if _REFUSED.search(message) or isinstance(error, TypeError | KeyError | NotImplementedError):
         return InternalError(f"{text}: the call was refused")
     if _EXISTS.search(message):
@@ -124,15 +124,15 @@ def translate_lance(
 
 
 class UnfitValues(Exception):
-    """Lance says that it cannot build an index from the values of a column."""
+    """Lance cannot build an index from the values of a column."""
 
 
 @contextmanager
 def index_build(index: str, table: str) -> Iterator[None]:
-    """Turn what the build of an index raises into our errors.
+    """Translate what an index build raises into errors of this package.
 
-    Only a definite refusal of the values is ``UnfitValues``. Whatever else happens is a failure
-    of the store, unknown ones too: it must not be taken for a property of the data.
+    Only a definite refusal of the values is ``UnfitValues``. Everything else, including unknown
+    errors, is a failure of the store and must not be mistaken for a property of the data.
     """
     action = f"build the {index} index of"
     try:
@@ -145,7 +145,7 @@ def index_build(index: str, table: str) -> Iterator[None]:
         failure = translate_lance(error, action, table)
         if type(failure) not in (StorageError, InternalError, AlreadyExists):
             raise failure from error
-        # What fails on the way to the store or the disk is an OSError, whatever it says.
+        # Failures of the store or the disk are ``OSError``, whatever their text.
         is_call = isinstance(error, TypeError | ValueError | NotImplementedError)
         if not isinstance(error, OSError) and (is_call or _UNPROCESSABLE.search(str(error))):
             raise UnfitValues(str(failure)) from error
@@ -155,7 +155,7 @@ def index_build(index: str, table: str) -> Iterator[None]:
 
 
 def is_unsupported_filter(error: Exception) -> bool:
-    """Whether Lance refused a condition only because it has no form for it."""
+    """Whether Lance refused a condition only because it cannot express it."""
     return _NO_FILTER.search(str(error)) is not None
 
 

@@ -1,7 +1,8 @@
-"""The files that versions of a table reference, and the orphans that no version of any branch does.
+"""The files that versions of a table reference, and its orphaned files.
 
-Orphans are left by dead writers, and are only listed here. An uncommitted write has such files too,
-so they may be removed only when no writer needs them.
+No version of any branch references an orphaned file. Orphans are left by dead writers, and are only
+listed here. The files of an uncommitted write look the same, so orphans may be removed only when no
+writer needs them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import TableRef, split_file
 
 _FOLDERS = ("data", "_deletions", "_indices")
-# How Lance and the object store call a local file while they write it.
+# The names of local files while Lance and the object store write them.
 _UNFINISHED = re.compile(r"^\.tmp|#\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class ReferencedFile:
-    """A file that some version names."""
+    """A file that some version references."""
 
     path: str
     """Relative to the root of the graph."""
@@ -40,7 +41,7 @@ class ReferencedFile:
 def referenced_files(
     datasets: Datasets, ref: TableRef, until: int | None = None
 ) -> Iterator[ReferencedFile]:
-    """The files that versions name, all or up to one, wherever in the graph they lie."""
+    """The files that versions reference, all versions or up to one, anywhere in the graph."""
     dataset = datasets.open(ref, until)
     seen: set[tuple[str, str]] = set()
     with lance_call("list the files of", ref.path):
@@ -66,10 +67,10 @@ class OrphanedFile:
 
 
 def orphaned_files(datasets: Datasets, location: str) -> list[OrphanedFile]:
-    """The files of rows, deletions and indexes beside a table and its branches, by their paths."""
+    """The orphaned data, deletion and index files of a table and its branches, sorted by path."""
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):
-        # Existing files first: those of a write that is committed meanwhile are then referenced.
+        # Files are listed before references: the files of a concurrent commit are then referenced.
         there = list(_there(table))
     named = referenced_names(datasets, location)
     orphaned = [
@@ -81,7 +82,7 @@ def orphaned_files(datasets: Datasets, location: str) -> list[OrphanedFile]:
 
 
 def _unfinished(datasets: Datasets, location: str) -> Iterator[OrphanedFile]:
-    """Temporary files of dead writers; listings leave them out."""
+    """Temporary files of dead writers, which listings leave out."""
     if not datasets.root.is_local:
         return
     top = datasets.root.path(location)
@@ -96,7 +97,7 @@ def _unfinished(datasets: Datasets, location: str) -> Iterator[OrphanedFile]:
 
 
 def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
-    """Every file: its path, the name that versions have for it, its size and its time."""
+    """Every existing file: its path, its name in versions, its size and its time."""
     for batch in table.all_files():
         columns = [batch.column(n).to_pylist() for n in ("path", "size_bytes", "last_modified")]
         for path, size, modified in zip(*columns, strict=True):
@@ -107,11 +108,11 @@ def _there(table: LanceDataset) -> Iterator[tuple[str, str, int, datetime]]:
 
 
 def referenced_names(datasets: Datasets, location: str) -> set[str]:
-    """The files that all versions of a table reference, on all branches; relative to a copy."""
+    """The files that the versions of a table reference, on all branches, relative to their copy."""
     table = datasets.open(TableRef(location))
     with lance_call("list the files of", location):
         copies = [table, *(datasets.open(TableRef(location, b)) for b in table.branches.list())]
-        # Wherever a file lies: names are given only once.
+        # The copy does not matter: file names are unique.
         return {
             name
             for copy in copies
@@ -121,7 +122,7 @@ def referenced_names(datasets: Datasets, location: str) -> set[str]:
 
 
 def name_in_versions(segments: list[str]) -> str:
-    """What versions call a file: a blob lies in a directory named after the file of its row."""
+    """The name of a file in versions; a blob's directory is named after its data file."""
     if segments[0] == "data" and len(segments) > 2:
         return f"data/{segments[1]}.lance"
     return "/".join(segments)

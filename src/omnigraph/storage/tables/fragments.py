@@ -1,9 +1,9 @@
 """Fragments that other processes write for a table, to be committed here.
 
-Many processes each write fragments beside the files of a table, without opening it and without
-moving its HEAD; they return text that names the files. The coordinating process makes one staged
-write of all fragments. The table need not exist yet when they write: a branch gets its copy of a
-table only when its first write is committed.
+Many processes each write fragments into the directory of a table, without opening it and without
+moving its HEAD; they return file names as text. The coordinating process combines all fragments
+into one staged write. The table need not exist when they write: a branch gets its copy of a table
+only when its first write is committed.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class FragmentTarget:
 
     uri: str
     path: str
-    """The same relative to the root, for messages."""
+    """The path relative to the root, for messages."""
     is_there: bool
     """Whether the table is known to have a version there."""
     file_version: str
     fields: tuple[int, ...]
-    """The numbers that the table has for its columns, in their order."""
+    """The field ids of the table's columns, in order."""
     options: dict[str, str] | None = field(default=None, repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFragment:
-    """A written fragment that belongs to no version yet."""
+    """A written fragment that no version references yet."""
 
     rows: int
     fragment: str
@@ -88,12 +88,12 @@ P = TypeVar("P", FragmentInfo, StagedFragment)
 
 
 def fragment_target(datasets: Datasets, table: Table, ref: TableRef) -> FragmentTarget:
-    """The target for fragments of ``ref``, maybe a branch that has no copy of ``table`` yet."""
+    """The target for fragments of ``ref``, maybe a branch without a copy of ``table`` yet."""
     dataset = table.dataset
     with lance_call("read", table.ref.path):
         columns = list(zip(dataset.lance_schema.fields(), dataset.schema, strict=True))
         columns.sort(key=lambda column: is_stored_blob(column[1]))
-        # The numbers of what has data of its own in a file; a blob is one, whatever it consists of.
+        # The ids of fields with data in a file; a blob counts as one field.
         numbers = [
             [int(column.id())] if is_stored_blob(field) else _leaves(column)
             for column, field in columns
@@ -118,8 +118,8 @@ def _leaves(column: Any) -> list[int]:
 def write_staged_fragments(
     target: FragmentTarget, schema: pa.Schema, batches: Sequence[pa.RecordBatch]
 ) -> list[StagedFragment]:
-    """Write rows beside a table; for any process."""
-    # Lance finds the columns of a file by counting, and is mistaken behind a blob.
+    """Write rows as fragments of a table, uncommitted; for any process."""
+    # Lance locates the columns of a file by position, and is wrong after a blob.
     schema = pa.schema(sorted(schema, key=is_blob))
     rows = [batch.select(schema.names) for batch in batches]
     if not target.is_there:
@@ -147,7 +147,7 @@ def _write(
 
 
 def _staged_fragment(target: FragmentTarget, fragment: FragmentMetadata) -> StagedFragment:
-    """A fragment under the column numbers of its table; Lance counted them from zero."""
+    """A fragment with the field ids of its table; Lance numbered them from zero."""
     description = fragment.to_json()
     for file in description["files"]:
         if len(file["fields"]) != len(target.fields):
@@ -164,7 +164,7 @@ def _staged_fragment(target: FragmentTarget, fragment: FragmentMetadata) -> Stag
 def read_staged_fragments(
     target: FragmentTarget, fragments: Sequence[StagedFragment], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of rows that belong to no version yet, in the order they were written."""
+    """Some columns of uncommitted rows, in the order they were written."""
     with lance_call("read rows for", target.path):
         for fragment in fragments:
             for name in fragment.files:
@@ -200,7 +200,7 @@ def discard_fragments(datasets: Datasets, path: str, fragments: Iterable[StagedF
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Rows of a table that are marked as deleted, in files that belong to no version yet."""
+    """Rows of a table marked as deleted, in deletion files that no version references yet."""
 
     rows: int = 0
     changed: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ class Deletions:
 
     @classmethod
     def of(cls, several: Iterable[Deletions]) -> Deletions:
-        """All of several that concern different fragments."""
+        """Deletions of different fragments, combined."""
         deletions = list(several)
         return cls(
             sum(deletion.rows for deletion in deletions),
@@ -228,9 +228,9 @@ class TableLocator:
     version: int
     options: dict[str, str] | None = field(default=None, repr=False, hash=False)
     has_damaged_index: bool = False
-    """Whether it has to be read without its indexes."""
+    """Whether to read it without its indexes."""
     rows: int = 0
-    """How many rows it has, where the caller said so."""
+    """Its row count, if the caller passed it."""
 
     def open(self) -> lance.LanceDataset:
         # Not cached: a branch may be deleted and created again while a process lives.
@@ -300,7 +300,7 @@ def fragment_groups(fragments: Iterable[FragmentInfo], rows: int) -> Iterator[tu
 def row_addresses(
     locator: TableLocator, fragments: Sequence[int], key: str
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The keys of the rows of some fragments, where they lie, and their row ids."""
+    """The keys, row addresses and row ids of the rows of some fragments."""
     with lance_call("read", locator.path):
         dataset = _dataset(locator)
         for number in fragments:
@@ -314,7 +314,7 @@ def _addresses(fragment: Any, key: str) -> pa.Table:
 
 
 def delete_addresses(locator: TableLocator, number: int, addresses: np.ndarray) -> Deletions:
-    """Mark rows of a fragment as deleted, by where they lie."""
+    """Mark rows of a fragment as deleted, by row address."""
     with lance_call("stage a delete from", locator.path):
         return delete_in_fragment(_dataset(locator).get_fragment(number), addresses)
 
@@ -322,9 +322,9 @@ def delete_addresses(locator: TableLocator, number: int, addresses: np.ndarray) 
 def delete_keys(
     locator: TableLocator, fragments: Sequence[int], key: str, wanted: pa.Array
 ) -> tuple[np.ndarray, np.ndarray, Deletions]:
-    """Mark the rows of some fragments as deleted that have one of the keys.
+    """Mark the rows of some fragments that have one of the keys as deleted.
 
-    Gives the positions of those keys among ``wanted``, and the ids of the rows that had them.
+    Returns the positions of the matched keys in ``wanted``, and the row ids of the deleted rows.
     """
     positions, row_ids, done = [], [], []
     with lance_call("stage a delete from", locator.path):
@@ -360,7 +360,7 @@ def _dataset(locator: TableLocator) -> lance.LanceDataset:
 
 def delete_in_fragment(fragment: Any, addresses: np.ndarray) -> Deletions:
     """Mark rows of an opened fragment as deleted."""
-    # Lance takes text only; these are numbers that it gave itself.
+    # Lance takes only SQL here; the numbers come from Lance.
     text = ", ".join(map(str, addresses.tolist()))
     left = fragment.delete(f"{ROW_ADDRESS} IN ({text})")
     if left is None:

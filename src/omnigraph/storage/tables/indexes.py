@@ -1,4 +1,4 @@
-"""Indexes of a table as Lance builds, lists and names them."""
+"""How Lance builds, lists and names the indexes of a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_index(dataset: LanceDataset, spec: IndexSpec) -> Index:
 
 
 def index_settings(spec: IndexSpec) -> dict[str, Any]:
-    """How Lance is to build an index, apart from the rows."""
+    """Lance's settings for building an index."""
     settings: dict[str, Any] = {"name": spec.name, "replace": True}
     if spec.kind is IndexKind.TEXT:
         settings["with_position"] = True
@@ -34,14 +34,14 @@ def index_settings(spec: IndexSpec) -> dict[str, Any]:
 
 
 def index_name(index: Any) -> str:
-    """How an index would be called if it were built now; Lance never renames one."""
+    """The name an index would get if it were built now; Lance never renames one."""
     ending = str(index.name).rpartition("_")[2]
     kinds = {kind.name.lower() for kind in IndexKind}
     return f"{index.field_names[0]}_{ending}" if ending in kinds else str(index.name)
 
 
 def index_segments(dataset: LanceDataset, name: str) -> list[Index]:
-    """The segments of an index in the form that a commit takes, to remove them."""
+    """The segments of an index in the form that a commit takes for removing them."""
     return [
         removable_segment(index, segment)
         for index in dataset.describe_indices()
@@ -51,7 +51,7 @@ def index_segments(dataset: LanceDataset, name: str) -> list[Index]:
 
 
 def removable_segment(index: Any, segment: Any) -> Index:
-    """A segment in the form that a commit takes, to remove it."""
+    """A segment in the form that a commit takes for removing it."""
     return Index(
         uuid=segment.uuid,
         name=index.name,

@@ -1,4 +1,4 @@
-"""What Lance cannot stage: calls that write and commit in one step. Each method says why.
+"""Operations that Lance cannot stage: they write and commit in one call. Each method says why.
 
 Nothing here touches a table that holds user data, except ``restore`` and ``create_branch``, and
 those two move only tables whose lease the caller holds. A test fails when a module other than
@@ -92,10 +92,10 @@ class InlineTables:
         return CommittedTable(ref, info.version, 0, info)
 
     def restore(self, ref: TableRef, head: int, version: int) -> CommittedTable:
-        """Give a table the content of an earlier version again, as the version after ``head``.
+        """Restore the content of an earlier version as the version after ``head``.
 
-        Inline because it writes nothing but the new version. Lance would let a stale restore
-        win, so the result has to be exactly the next version.
+        Inline because it writes nothing but the new version. Lance would let a stale restore win,
+        so the result is checked to be exactly the next version.
         """
         dataset = self._datasets.open(ref, head)
         outcome = self._datasets.definite_outcome(ref, head + 1)
@@ -121,11 +121,12 @@ class InlineTables:
     def begin_again(
         self, location: str, schema: pa.Schema, above: int, numbering: CommittedTable | None = None
     ) -> CommittedTable:
-        """An empty table whose versions count on from those of one that had its name before.
+        """Create an empty table that continues the version numbers of an earlier table of its name.
 
-        An existing table is the earlier one. Otherwise the numbering is taken over from another
-        table, by a clone that shares its files and is emptied and removed at once, since it names
-        files of that table. Inline for the reason of ``create``: no manifest names these versions.
+        A table that exists at the location is the earlier one. Otherwise the version numbers are
+        taken from another table: a clone that shares its files is created, emptied, and its cloned
+        versions removed at once, since they reference files of that table. Inline for the same
+        reason as ``create``: no manifest references these versions.
         """
         ref = TableRef(location)
         if numbering is not None:
@@ -161,7 +162,7 @@ class InlineTables:
         return CommittedTable(ref, info.version, 0, info)
 
     def _check_made(self, ref: TableRef, version: int) -> None:
-        """Check a table that was just made; one that is damaged is removed again."""
+        """Check a new table; a damaged one is removed."""
         datasets = self._datasets
         try:
             if datasets.root.is_local:
@@ -173,7 +174,7 @@ class InlineTables:
         datasets.note_new(ref)
 
     def _check_next(self, ref: TableRef, dataset: LanceDataset) -> None:
-        """Check a version that brought no files of rows; an unreadable one is set aside."""
+        """Check a version without new data files; an unreadable one is set aside."""
         datasets, version = self._datasets, int(dataset.version)
         if not datasets.root.is_local:
             with lance_call("read", ref.path):
@@ -207,7 +208,7 @@ class InlineTables:
         }
 
     def _list_references(self, dataset: LanceDataset, location: str) -> Any:
-        """Lance lists references and then reads each; one deleted meanwhile fails the call."""
+        """List references; retried, because a concurrent deletion fails the call."""
         for _ in range(_LISTINGS):
             with suppress(StorageMissing), lance_call("list the branches of", location):
                 return dataset.branches.list()
@@ -217,8 +218,8 @@ class InlineTables:
     def create_branch(self, source: TableRef, version: int, name: str) -> TableRef:
         """Fork a dataset at a version.
 
-        Inline because a branch is a reference, not a version: until the graph's manifest places
-        a table on it, it is not read.
+        Inline because a branch is a reference, not a version: it is not read until the graph's
+        manifest pins a table on it.
         """
         dataset = self._datasets.open(TableRef(source.location))
         origin = version if source.branch is None else (source.branch, version)
@@ -231,7 +232,7 @@ class InlineTables:
             self._remove_fork(ref)
             raise damaged.error() from None
         except OmniGraphError:
-            # One reference that cannot be read would hide all branches of the table.
+            # One unreadable reference would hide all branches of the table.
             if not is_readable_reference(self._datasets, ref):
                 self._remove_fork(ref)
             raise
@@ -241,22 +242,22 @@ class InlineTables:
         return ref
 
     def _remove_fork(self, ref: TableRef) -> None:
-        """Remove a branch that was just made, its reference first."""
+        """Remove a new branch, its reference first."""
         assert ref.branch is not None
         self._datasets.objects.delete(f"{ref.location}/{branch_file(ref.branch)}")
         self._datasets.objects.delete_prefix(ref.path)
 
     def _remove_strays(self, location: str) -> None:
-        """Lance makes the directory of a reference also under the spelling of an address."""
+        """Remove directories that Lance creates under the percent-encoded path of a reference."""
         root = self._datasets.root
         spelled = root.spelled_as_address(location)
         if root.is_local and spelled != root.path(location):
             with suppress(OSError):
-                # Stops at the first that is not empty.
+                # Stops at the first non-empty one.
                 os.removedirs(f"{spelled}/_refs/branches")
 
     def delete_branch(self, location: str, name: str) -> None:
-        """Remove a branch of a dataset with its files; one that is not there is fine.
+        """Remove a branch of a dataset with its files, if it exists.
 
         Inline because removing a reference has no second phase. What a crash left of a branch
         (files without a reference) is removed as well, but never a directory in which another
@@ -314,7 +315,7 @@ class InlineTables:
         self._datasets.checksums.record()
 
     def read_log(self, location: str) -> pa.Table | None:
-        """All rows of a log, or ``None`` when it was never written."""
+        """All rows of a log, ``None`` if it was never written."""
         try:
             dataset = self._datasets.open(TableRef(location))
         except StorageMissing:
@@ -326,10 +327,10 @@ class InlineTables:
 def read_staged_fragment(
     locator: TableLocator, fragment: StagedFragment, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """All columns of rows that belong to no version yet, blobs as bytes; for any process.
+    """All columns of uncommitted rows, blobs as bytes; for any process.
 
-    Inline because Lance reads blobs only through a version. The one made here is detached: it is
-    in nobody's history, no reader finds it, and it is gone at the end.
+    Inline because Lance reads blobs only through a version. The version created here is detached:
+    it is not part of any history, readers do not find it, and it is removed at the end.
     """
     with lance_call("read rows for", locator.path):
         made = LanceDataset.commit(
@@ -347,12 +348,12 @@ def read_staged_fragment(
 
 @contextmanager
 def as_if_committed(locator: TableLocator, steps: Sequence[StagedTable]) -> Iterator[TableLocator]:
-    """What staged steps would make of a version, for any process to read while the block lasts.
+    """The result of staged steps on a version, readable by any process within the block.
 
-    Inline because an index is built on a version, and the one it is meant for comes only with the
-    commit. Those made here are detached, as in ``read_staged_fragment``; fragments have the numbers
-    in them that they will get. Made from a handle of the version: from an address Lance would start
-    at the newest.
+    Inline because an index is built on a version, and its target version exists only after the
+    commit. The versions created here are detached, as in ``read_staged_fragment``; fragments
+    already have their final ids. They are created from a handle of the version: from an address
+    Lance would start at the newest.
     """
     with ExitStack() as made:
         with lance_call("open", locator.path):
@@ -373,9 +374,9 @@ def as_if_committed(locator: TableLocator, steps: Sequence[StagedTable]) -> Iter
 
 
 def _forget_detached(locator: TableLocator, made: LanceDataset) -> None:
-    # Some options are for Lance alone.
+    # Some options are only for Lance.
     options = {k: v for k, v in (locator.options or {}).items() if k not in S3_LIMITS}
-    # Unreferenced files: what remains of them takes a little space.
+    # Unreferenced files: leftovers only take a little space.
     with suppress(OmniGraphError), lance_call("read", locator.path):
         objects = ObjectStore(parse_root(locator.uri, options))
         by = made.read_transaction(made.version)

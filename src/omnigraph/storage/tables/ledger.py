@@ -1,8 +1,8 @@
-"""A table of rows by key that is written by compare-and-set: the graph's manifest.
+"""A keyed table that is written by compare-and-set: the graph's manifest.
 
-Lance writes and commits a change to it in one call, so a change can be checked only once it is
-visible. The writer holds the lease, reads back what was written, and withdraws it when it is
-incomplete: see ``read_back`` and ``withdraw``.
+Lance writes and commits a change in one call, so a change can be checked only once it is visible.
+The writer holds the lease, reads the change back, and withdraws it if it is incomplete: see
+``read_back`` and ``withdraw``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 _CONTENT = "metadata"
-"""The column that says what a row means; the others name it."""
+"""The column with the content of a row; the other columns identify it."""
 
 
 class Ledger:
@@ -60,8 +60,8 @@ class Ledger:
     def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
         """Create the table with its first rows in one version.
 
-        Inline for the reason of ``InlineTables.create``; that it exists is what makes a graph
-        visible, so exactly one of several creators succeeds.
+        Inline for the same reason as ``InlineTables.create``. A graph becomes visible by this
+        table, so exactly one of several creators succeeds.
         """
         ref = TableRef(location)
         with datasets.definite_outcome(ref, 1), lance_call("create", location, writes=True):
@@ -101,7 +101,7 @@ class Ledger:
 
     @property
     def fragments(self) -> frozenset[int]:
-        """The fragments that the table consists of; a change adds new ones."""
+        """The fragment ids of the table; a change adds new ones."""
         return frozenset(fragment.fragment_id for fragment in self._dataset.get_fragments())
 
     def advance(self, version: int) -> None:
@@ -119,7 +119,7 @@ class Ledger:
         condition: pc.Expression | None = None,
         fragments: Iterable[int] | None = None,
     ) -> pa.Table:
-        """Rows at this version; with ``fragments`` only those in some of its fragments."""
+        """Rows at this version, or only those of ``fragments``."""
         with lance_call("read", self.ref.path):
             selected = None if fragments is None else fragments_of(self._dataset, fragments)
             if selected == []:
@@ -133,12 +133,12 @@ class Ledger:
     # -- writing -------------------------------------------------------------------------
 
     def upsert(self, rows: pa.Table, key: str) -> int:
-        """Insert or replace rows by key in one version, unless one of them changed meanwhile.
+        """Insert or replace rows by key in one version, unless one of them changed concurrently.
 
-        Executed directly, because a staged upsert does not notice that another writer inserts the
-        same new key; and without an index, because one on the key would hide it again. Raises
-        ``Conflict`` when another writer was faster. Others see the rows from here on; they are
-        checked by ``read_back`` and on the disk after ``sync``.
+        Executed directly, because a staged upsert does not detect another writer inserting the same
+        new key; and without an index, because an index on the key would hide it again. Raises
+        ``Conflict`` if another writer was faster. The rows are visible on return; they are checked
+        by ``read_back`` and durable after ``sync``.
         """
         with lance_call("write", self.ref.path, writes=True):
             (
@@ -155,8 +155,8 @@ class Ledger:
     def rewrite(self) -> int:
         """Put all rows into as few fragments as possible, in one version with the same content.
 
-        One strict overwrite: it loses to every other writer and never rebases, which Lance's own
-        compaction does.
+        One strict overwrite: unlike Lance's own compaction, it loses to every other writer and
+        never rebases.
         """
         with lance_call("compact", self.ref.path, writes=True):
             transaction = write_fragments(
@@ -181,12 +181,12 @@ class Ledger:
 
     @property
     def stored_cleanup(self) -> tuple[str, ...]:
-        """Settings by which Lance would remove versions on its own."""
+        """Settings that make Lance remove versions on its own."""
         with lance_call("read", self.ref.path):
             return tuple(sorted(k for k in self._dataset.config() if k.startswith(AUTO_CLEANUP)))
 
     def forget_cleanup(self) -> int:
-        """Remove these settings, in one version. Inline because nothing else is written."""
+        """Remove these settings, in one version. Inline because no data is written."""
         gone = LanceOperation.UpdateMap(dict.fromkeys(self.stored_cleanup))
         with lance_call("write", self.ref.path, writes=True):
             self._dataset = LanceDataset.commit(
@@ -206,9 +206,9 @@ class Ledger:
     ) -> None:
         """Check the version that this handle wrote and note its sums.
 
-        Raises ``Damaged`` if it is not whole. It is opened as another process would open it, by a
-        session that knows nothing of the write. ``rows`` have to be there, in fragments other than
-        those ``existing`` before the write; rows of other programs may have come between.
+        Raises ``Damaged`` if it is incomplete. It is opened as another process would open it, with
+        a fresh session. ``rows`` must be present, in fragments other than those ``existing`` before
+        the write; rows of other programs may have been added in between.
         """
         datasets, version = self._datasets, self.version
         if not datasets.root.is_local:
@@ -230,7 +230,7 @@ class Ledger:
             for file in fragment.metadata.files
             if file.base_id is None
         ]
-        # The deletion files that came with this version.
+        # The new deletion files of this version.
         marks = [
             NewFile(mark.path(fragment.fragment_id), deleted=mark.num_deleted_rows)
             for fragment in fragments
@@ -249,11 +249,11 @@ class Ledger:
             raise Damaged(self._datasets.root.path(self.ref.path), "rows are missing")
 
     def contains(self, rows: pa.Table, key: str) -> bool:
-        """Whether exactly these rows are there, for a writer that got no answer."""
+        """Whether exactly these rows are present; for a writer that got no answer."""
         return _pairs(rows, key) <= _pairs(self.read([key, _CONTENT]), key)
 
     def withdraw(self, damage: Damaged) -> bool:
-        """Take back the version that this handle wrote; whether others may have seen it.
+        """Withdraw the version that this handle wrote; returns whether others may have seen it.
 
         An unreadable version is set aside, and its number is free again. Any other is
         followed by a version with the content of the one before.
@@ -265,7 +265,7 @@ class Ledger:
         return seen
 
     def note(self) -> None:
-        """Note what the files are that came with versions of this handle. Never fails."""
+        """Note the sums of the files that the versions of this handle added. Never fails."""
         written, self._written = self._written, []
         with suppress(OmniGraphError):
             for version in written:
@@ -274,10 +274,10 @@ class Ledger:
     # -- durability ----------------------------------------------------------------------
 
     def _synced_up_to(self) -> tuple[int, int]:
-        """The version and the fragment up to which everything is on the disk.
+        """The version and the fragment up to which everything is on disk.
 
-        Who wrote the newest version may have died before it was there, so one that this process
-        did not write counts as missing; its writer has seen to the one before.
+        The writer of the newest version may have died before syncing it, so a version of another
+        process counts as unsynced; its writer has synced the one before.
         """
         newest = max(self.fragments, default=-1)
         version, fragment = self._datasets.on_disk.get(self.ref.path, (0, newest))
@@ -286,11 +286,11 @@ class Ledger:
         return max(self.version - 1, 0), min(fragment, newest - 1)
 
     def sync(self) -> None:
-        """Sync every version since the last sync, and what of their files is still in use.
+        """Sync every version since the last sync, and their files that are still in use.
 
-        The files have random names and are written inside the call, so those that are new are
-        found through the fragments. A branch has files of its parent's, which are not meant.
-        A file whose sync fails is written again: everybody sees the version already.
+        The files have random names and are written inside the call, so new ones are found through
+        the fragments. Files that a branch inherits from its parent are skipped. A file whose sync
+        fails is rewritten: the version is visible already.
         """
         if not self._datasets.synced:
             return
@@ -324,7 +324,7 @@ def _pairs(rows: pa.Table, key: str) -> set[tuple[str, str | None]]:
 
 
 def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: Damaged) -> bool:
-    """See ``Ledger.withdraw``; the caller made sure that there was no write since."""
+    """See ``Ledger.withdraw``. The caller has made sure that there was no later write."""
     version = int(dataset.version)
     if damage.unreadable_version:
         set_aside(datasets, ref, version)
@@ -342,7 +342,7 @@ def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: D
 
 
 def check_added(datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
-    """Check the version of a handle that was just written, with the files that it brought."""
+    """Check the version that a handle has just written, with its new files."""
     if not datasets.root.is_local:
         with suppress(OmniGraphError):
             note_made(datasets, ref, dataset, int(dataset.version))
@@ -357,13 +357,13 @@ def check_added(datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> Non
 def note_made(
     datasets: Datasets, ref: TableRef, dataset: LanceDataset, version: int, *, adopted: bool = False
 ) -> None:
-    """Note what all files are that a version brought, by its transaction."""
+    """Note the sums of all files that a version added, by its transaction."""
     with lance_call("read", ref.path):
         made_by = dataset.read_transaction(version)
     files = () if made_by is None else new_files(made_by.operation)
     if datasets.root.is_local:
         top = datasets.root.path(ref.path)
-        # What a branch names may lie where it was made from.
+        # Files of a branch may be in the directory of its parent.
         names = [f.name for f in expand(top, files) if Path(top, f.name).exists()]
     else:
         has_blobs = any(map(is_stored_blob, dataset.schema))
@@ -372,7 +372,7 @@ def note_made(
 
 
 def adopt_versions(datasets: Datasets, ref: TableRef, first: int, last: int) -> None:
-    """Note what a dead writer brought with some versions; what cannot be read is unverified."""
+    """Note the sums of files that a dead writer added; unreadable versions stay unverified."""
     for version in range(first, last + 1):
         with suppress(OmniGraphError):
             if datasets.info(ref, version) is not None:

@@ -21,7 +21,7 @@ _READS = re.compile(
 
 
 class ReadOnlyDataset(LanceDataset):
-    """A Lance dataset whose other methods raise ``ReadOnly``: new ones of Lance do too."""
+    """A Lance dataset with an allow-list of methods; all others raise ``ReadOnly``."""
 
     def __repr__(self) -> str:
         return f"<ReadOnlyDataset {self.uri} at version {self.version}>"
@@ -45,7 +45,7 @@ for _name in dir(LanceDataset):
 def open_read_only(
     datasets: Datasets, ref: TableRef, version: int, keep: object
 ) -> ReadOnlyDataset:
-    """A dataset of the caller's own at a version; ``keep`` lives as long as it does."""
+    """A private dataset at a version; ``keep`` lives as long as the dataset."""
     dataset = datasets.open(ref, version)
     dataset.__class__ = ReadOnlyDataset
     dataset._keep = keep

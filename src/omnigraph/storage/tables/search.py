@@ -1,8 +1,8 @@
-"""The only door to Lance's searches: words by a text index, neighbours by vectors.
+"""The only interface to Lance's searches: full-text search and nearest neighbours.
 
-A text search uses the index alone: the caller searches rows in fragments that it does not cover. A
-vector search covers every row, by the index where there is one and by brute force elsewhere. Rows
-are named by their stable row ids.
+A text search uses only the index: the caller searches the fragments that it does not cover. A
+vector search covers every row, with the index where there is one and by brute force elsewhere. Rows
+are identified by their stable row ids.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 RowIds: TypeAlias = npt.NDArray[np.uint64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# Lance would otherwise stop at 50 terms, the first of the alphabet.
+# Otherwise Lance stops after 50 terms, in alphabetical order.
 _ALL_EXPANSIONS = 2**31 - 1
 _TOO_WIDE = re.compile("Levenshtein automaton exceeds")
-# A graph may hold indexes of other programs, in many partitions or compressed.
+# A graph may have indexes of other programs, with many partitions or compressed.
 _ALL_PARTITIONS = 1_000_000
 _REFINE = 20
 
@@ -47,16 +47,16 @@ _ANALYSER: dict[str, object] = {
     "split_on_numerics": False,
     "document_granularity": "row",
 }
-"""How our indexes split texts. One that does it differently would find other rows."""
+"""The tokenizer of our indexes. An index with another one would find other rows."""
 
 _EDITION = 2
-"""The format of our text indexes. Older releases of Lance wrote another one, and stemmed by other
-rules without a word about it: an index of theirs, asked by this release, misses rows."""
+"""The format of our text indexes. Older releases of Lance wrote another format and stemmed by other
+rules without recording it: queried by this release, such an index misses rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hits:
-    """Rows that a search found, and the score or distance of each."""
+    """The row ids of a search, and the score or distance of each."""
 
     row_ids: RowIds
     scores: Floats
@@ -87,9 +87,9 @@ class SearchIndex:
 
 
 def text_index(table: Table, column: str) -> SearchIndex | None:
-    """The text index of a column, if there is one that splits texts as ours do.
+    """The text index of a column, if it has one with our tokenizer.
 
-    Of several, Lance does not say which it asks; then none counts, nor does one that is damaged.
+    ``None`` if it is damaged, or if there are several: Lance does not say which one it uses.
     """
     if table.avoids_index(column):
         return None
@@ -133,7 +133,7 @@ def _search_index(table: Table, index: Any, column: str, metric: str | None = No
 
 
 def text_count(table: Table, index: SearchIndex) -> int:
-    """How many texts a text index holds, those of deleted rows included."""
+    """The number of texts in a text index, including those of deleted rows."""
     with lance_call("read", table.ref.path):
         stats = table.dataset.stats.index_stats(index.name)
         return sum(int(segment["num_docs"]) for segment in stats["indices"])
@@ -150,7 +150,7 @@ def text_hits(
 ) -> Hits | None:
     """The rows that an index finds for any of the words, best first, with their scores.
 
-    None when it does not support so many edits, or the filter: one on a damaged index.
+    ``None`` if the index does not support that many edits, or if the filter needs a damaged index.
     """
     if condition is not None and table.avoids_index(condition):
         return None
@@ -185,12 +185,11 @@ def vector_hits(
     condition: pc.Expression | None = None,
     probes: int | None = None,
 ) -> Hits | None:
-    """The k nearest rows among those that a condition keeps, nearest first.
+    """The k nearest rows among those that match a condition, nearest first.
 
-    With ``probes`` so many partitions of an index are looked into, or all if they have too few.
-
-    Rows without a vector are not there, nor by cosine those whose vector is zero. The distances
-    are Lance's: squared for ``l2``. None when Lance takes no such condition.
+    ``probes`` is the number of index partitions to search; all are searched if these have too few
+    rows. Rows without a vector are excluded, and for cosine those with a zero vector. Distances are
+    as Lance computes them: squared for ``l2``. ``None`` if Lance does not support the condition.
     """
     is_unindexed = table.avoids_index(f"{column} {condition}")
     dataset = table.dataset_for(f"{column} {condition}")
@@ -237,7 +236,7 @@ def column_batches(
     fragments: Collection[int] | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """One column with the row ids, of the whole table or of some fragments, in their order."""
+    """One column with the row ids, of the whole table or of some fragments, in scan order."""
     with lance_call("read", table.ref.path):
         selected = None if fragments is None else fragments_of(table.dataset, fragments)
         if selected == []:
@@ -252,7 +251,7 @@ def column_batches(
 
 
 def matching_rows(table: Table, condition: pc.Expression) -> RowIds:
-    """The rows that a condition keeps, ascending."""
+    """The row ids that match a condition, ascending."""
     row_ids = table.read([], condition, row_ids=True)["_rowid"]
     ids: RowIds = np.sort(row_ids.to_numpy().astype(np.uint64, copy=False))
     return ids

@@ -1,7 +1,7 @@
-"""Indexes in segments: each covers some fragments of a table, and all of one name are one index.
+"""Index segments: each covers some fragments of a table; segments of one name form one index.
 
-Any process can build a segment over some fragments; the segments of one index are then merged
-here, which works for every kind that we build. They are used once a commit references them.
+Any process can build a segment over some fragments; the segments of one index are then merged here,
+which works for every kind of index we build. They are used once a commit references them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Segment:
     uuid: str
     fragments: frozenset[int]
     version: int
-    """The version it was built on: later rows are not in it."""
+    """The version it was built on; it does not contain later rows."""
     is_misnamed: bool = False
-    """Whether it still has a former name of its column, which another column may have now."""
+    """Whether it still has a former name of its column, which another column may use now."""
     index: Any = field(default=None, repr=False, compare=False)
 
 
@@ -86,7 +86,7 @@ class IndexFacts:
     fragments: int
     size: int
     created_at: datetime | None
-    """When its newest segment was built."""
+    """The time when its newest segment was built."""
 
 
 def index_facts(table: Table) -> dict[str, IndexFacts]:
@@ -105,7 +105,7 @@ def _facts(name: str, indexes: Sequence[Any], rows: Mapping[int, int]) -> IndexF
     covered_by_segment = [set(segment.fragment_ids) & rows.keys() for segment in segments]
     covered: set[int] = set().union(*covered_by_segment)
     count = sum(rows[number] for number in covered)
-    # In milliseconds, as stored; the process that built an index knows more digits.
+    # In milliseconds, as stored; the process that built an index has a finer time.
     moments = [
         s.created_at.replace(microsecond=s.created_at.microsecond // 1000 * 1000)
         for s in segments
@@ -127,7 +127,7 @@ def _facts(name: str, indexes: Sequence[Any], rows: Mapping[int, int]) -> IndexF
 
 
 def partitions_of(table: Table, name: str) -> int | None:
-    """Into how many partitions an index of vectors is divided; that of several segments, one."""
+    """The number of partitions of a vector index; ``None`` if there is no such index."""
     with lance_call("read", table.ref.path):
         for index in table.dataset.describe_indices():
             if index_name(index) == name:
@@ -136,7 +136,7 @@ def partitions_of(table: Table, name: str) -> int | None:
 
 
 def some_vectors(table: Table, column: str, count: int) -> npt.NDArray[np.float32]:
-    """Vectors of rows spread evenly over a table, without nulls."""
+    """A sample of vectors, spread evenly over a table, without nulls."""
     total = table.count()
     positions = np.unique(np.linspace(0, max(total - 1, 0), min(count, total)).astype(np.int64))
     with lance_call("read", table.ref.path):
@@ -160,9 +160,9 @@ class IndexBuild:
     is_all: bool = True
     """Whether it will not be merged with other segments."""
     partitions: int = 1
-    """Of an index of vectors; a small segment has fewer than the index would have."""
+    """Partitions of a vector index; a small segment has fewer than the whole index."""
     centroids: Any = field(default=None, repr=False, compare=False)
-    """The centroids of the partitions; trained when there are none."""
+    """The centroids of the partitions; trained if not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +174,16 @@ class BuiltIndex:
 
     @property
     def folder(self) -> str:
-        """Where its files are, relative to the table."""
+        """The directory of its files, relative to the table."""
         return f"_indices/{self.index.uuid}"
 
     def at(self, version: int) -> Any:
-        """For the commit that follows a version; it was built on one that is in no history."""
+        """The segment for the commit after a version; it was built on a detached version."""
         return replace(self.index, dataset_version=version)
 
 
 def build_segment(build: IndexBuild) -> BuiltIndex | None:
-    """Build a segment; for any process. None when Lance cannot, from the values that are there."""
+    """Build a segment; for any process. ``None`` if Lance cannot build it from these values."""
     spec, locator = build.spec, build.locator
     try:
         with index_build(spec.name, locator.path):
@@ -206,14 +206,14 @@ def build_segment(build: IndexBuild) -> BuiltIndex | None:
 
 
 def is_divisible(spec: IndexSpec) -> bool:
-    """Whether several processes can build it; not where codes are learnt from all vectors."""
+    """Whether several processes can build it; not if codes are trained on all vectors."""
     return spec.kind is not IndexKind.VECTOR or spec.sub_vectors is None
 
 
 def train_centroids(locator: TableLocator, spec: IndexSpec, partitions: int) -> Any:
     """The centroids that all segments of an index share, trained on a sample of the vectors.
 
-    None when training fails: then one process builds the index, and reports the failure if any.
+    ``None`` if training fails: then one process builds the index, and reports any failure.
     """
     try:
         with index_build(spec.name, locator.path):
@@ -241,9 +241,9 @@ def discard_segments(datasets: Datasets, path: str, built: Iterable[BuiltIndex])
 
 
 def _one_centroid(dataset: LanceDataset, spec: IndexSpec) -> pa.FixedSizeListArray:
-    """The same for all segments, or they could not be put together; with one it chooses nothing.
+    """One fixed centroid: segments can only be merged if they share their centroids.
 
-    It also lets rows be indexed that have no vector, from which none could be learnt.
+    It also allows an index without any vectors, from which no centroid could be trained.
     """
     size = dataset.schema.field(spec.column).type.list_size
     value = np.full(size, size**-0.5, np.float32)

@@ -1,9 +1,9 @@
-"""The only door to Lance tables: reads at a pinned version, and staged writes.
+"""The only interface to Lance tables: reads at a pinned version, and staged writes.
 
-A staged write puts its files on storage and moves nothing; ``commit_staged`` makes it the next
-version, or fails. Lance would quietly rebase a late commit onto what others committed meanwhile,
-so a commit that did not become exactly ``base + 1`` is reported as lost. What Lance cannot stage
-is in ``storage.tables.inline``.
+A staged write puts its files on storage without moving the table; ``commit_staged`` makes it the
+next version, or fails. Lance would silently rebase a late commit onto concurrent commits, so a
+commit that did not become exactly ``base + 1`` is reported as lost. Operations that Lance cannot
+stage are in ``storage.tables.inline``.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from omnigraph.storage.tables.fragments import Deletions, StagedFragment
 
 KEY = "id"
-# Small fragments keep the upsert of a single row fast; see the benchmark of the commit room.
+# Small fragments keep single-row upserts fast; see the commit benchmark.
 ROWS_PER_FRAGMENT = 50_000
 
 Data: TypeAlias = pa.Table | pa.RecordBatchReader
 
 
 class TableStore:
-    """Opens tables and stages writes. One for each graph, shared by its threads."""
+    """Opens tables and stages writes. One per graph, shared by its threads."""
 
     def __init__(self, datasets: Datasets) -> None:
         self._datasets = datasets
@@ -65,18 +65,18 @@ class TableStore:
         e_tag: str | None = None,
         check: Callable[[], None] | None = None,
     ) -> Table:
-        """A table at a known version; handles are kept and shared, see ``Datasets.shared``."""
+        """A table at a known version; handles are cached and shared, see ``Datasets.shared``."""
         return Table(ref, self._datasets.shared(ref, version, e_tag, check), self._datasets)
 
     def head(self, ref: TableRef, after: int | None = None) -> int:
-        """The newest version of a table on its branch; cheap when an older one is known."""
+        """The newest version of a table on its branch; cheap if an older one is known."""
         if after is not None:
             return self._datasets.newest(ref, after)
         with lance_call("open", ref.path):
             return int(self._datasets.open(ref).version)
 
     def transaction_id(self, ref: TableRef, version: int) -> str | None:
-        """Which write made a version; ``None`` when that is not recorded."""
+        """The id of the transaction that created a version; ``None`` if it is not recorded."""
         dataset = self._datasets.shared(ref, version)
         with lance_call("read", ref.path):
             transaction = dataset.read_transaction(version)
@@ -112,7 +112,7 @@ class TableStore:
     def stage_upsert_streams(
         self, table: Table, replacement: Replacement, new: Data | None
     ) -> StagedTable:
-        """An upsert of many rows, divided into existing and new ones; they are streamed."""
+        """A streaming upsert of many rows, divided into existing and new ones."""
         with lance_call("stage an upsert into", table.ref.path):
             transaction, deleted = self._delete_keys(table, replacement.keys)
             replaced = self._write(table, replacement.rows)
@@ -121,9 +121,9 @@ class TableStore:
         return self._stage_replacement(table, transaction, replaced, added, deleted)
 
     def _delete_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
-        """A transaction that deletes rows by their keys, and how many they are."""
+        """A transaction that deletes rows by key, and their number."""
         if batch_rows(table.schema) is not None:
-            # Lance would read whole rows, thousands at a time.
+            # Lance itself would read whole rows, thousands at a time.
             from omnigraph.storage.tables.deltas import delete_rows
             from omnigraph.storage.tables.fragments import Deletions
 
@@ -143,7 +143,7 @@ class TableStore:
         row_ids: np.ndarray,
         new: pa.Table,
     ) -> StagedTable:
-        """Rows that replace some marked as deleted, with their ids, and new rows; no key lookup."""
+        """Stage replacements of rows already marked as deleted, and new rows; no key lookup."""
         with lance_call("stage an upsert into", table.ref.path):
             replaced = self._write(table, rows) if rows.num_rows else []
             keep_row_ids(replaced, row_ids)
@@ -160,7 +160,7 @@ class TableStore:
         added: Sequence[FragmentMetadata],
         deleted: int,
     ) -> StagedTable:
-        """Rows that replace some deleted in the same transaction, and new rows."""
+        """Stage replacements of rows deleted in the same transaction, and new rows."""
         operation: Any = transaction.operation
         operation.new_fragments = [*replaced, *added]
         updated = sum(fragment.physical_rows for fragment in replaced)
@@ -180,7 +180,7 @@ class TableStore:
     def stage_fragments(
         self, table: Table, staged: Sequence[StagedFragment], *, replaces: bool
     ) -> StagedTable:
-        """Add fragments that are written already, or replace all rows by them."""
+        """Stage written fragments, as an append or as a replacement of all rows."""
         fragments = [fragment.metadata() for fragment in staged]
         before = table.count() if replaces else 0
         operation: Any
@@ -204,7 +204,7 @@ class TableStore:
         replaced: Sequence[tuple[StagedFragment, np.ndarray]],
         added: Sequence[StagedFragment],
     ) -> StagedTable:
-        """Fragments that replace rows marked as deleted by other processes, and new ones."""
+        """Stage fragments of new rows, and of replacements for rows marked as deleted."""
         kept = [fragment.metadata() for fragment, _ in replaced]
         for metadata, (_, row_ids) in zip(kept, replaced, strict=True):
             keep_row_ids([metadata], row_ids)
@@ -215,7 +215,7 @@ class TableStore:
         return replace(staged, sums=_sums_of([*(fragment for fragment, _ in replaced), *added]))
 
     def _write(self, table: Table, data: Data, mode: str = "append", **options: Any) -> Any:
-        """Write rows beside a table: the fragments, or a transaction of them if asked for."""
+        """Write uncommitted rows; returns fragments, or a transaction if requested."""
         return write_fragments(
             stored_data(data),
             table.dataset,
@@ -238,7 +238,7 @@ class TableStore:
         return staged_table(table, TableChange.UPDATE, transaction, updated=updated)
 
     def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
-        """Replace all rows, also by none; the schema becomes that of ``data``."""
+        """Replace all rows, possibly by none; the schema becomes that of ``data``."""
         before = table.count()
         with lance_call("stage an overwrite of", table.ref.path):
             transaction = self._write(
@@ -250,7 +250,7 @@ class TableStore:
         )
 
     def stage_delete_keys(self, table: Table, keys: pa.Array) -> StagedTable | None:
-        """Delete rows by key; nothing is staged when no row has one of the keys."""
+        """Delete rows by key; stages nothing if no row has one of the keys."""
         if not len(keys):
             return None
         with lance_call("stage a delete from", table.ref.path):
@@ -264,10 +264,9 @@ class TableStore:
     ) -> tuple[StagedTable | None, tuple[IndexSpec, ...]]:
         """Build indexes over all rows of a version, replacing those of the same names.
 
-        They become one commit, however many there are. Gives also those that Lance cannot build
-        from the values that are there.
+        All of them become one commit. Also returns those that Lance cannot build from the values.
         """
-        # A build borrows its handle for itself alone; readers share the one of the table.
+        # A build needs a private handle; readers share that of the table.
         dataset = self._datasets.open(table.ref, table.version)
         built: list[Index] = []
         replaced: list[Index] = []
@@ -289,10 +288,10 @@ class TableStore:
     # -- committing ----------------------------------------------------------------------
 
     def check_staged(self, steps: Sequence[StagedTable]) -> None:
-        """Make sure that the files of the steps of one write to a table are whole and on the disk.
+        """Make sure that the files of all steps of a write to one table are complete and synced.
 
-        Called before its sidecar is written: a file that the disk lost fails the write while
-        nothing has moved. On S3 only their sums are noted.
+        Called before the sidecar is written: a lost file then fails the write before any table has
+        moved. On S3 only the sums are noted.
         """
         for step in steps:
             files = step.files
@@ -307,12 +306,12 @@ class TableStore:
     ) -> CommittedTable:
         """Make a staged write the next version of its table.
 
-        ``after`` is the version that it has to follow: the one it was staged on, unless earlier
-        steps of the same write come between; ``rows_before`` how many rows that version has, if
-        it is known, since counting takes longer the more fragments there are.
+        ``after`` is the version that it must follow: the one it was staged on, unless earlier steps
+        of the same write come in between. ``rows_before`` is the row count of that version, if
+        known, because counting takes longer the more fragments there are.
 
-        Raises ``VersionMismatch`` when the table moved meanwhile; then the caller has to undo
-        what Lance may have rebased, and nothing of the write is published.
+        Raises ``VersionMismatch`` if the table moved concurrently; then the caller must undo what
+        Lance may have rebased, and nothing of the write is published.
         """
         if not isinstance(staged.transaction, Transaction):
             raise InternalError("cannot commit a write that another process staged")
@@ -327,7 +326,7 @@ class TableStore:
                     storage_options=self.storage_options,
                 )
         except StorageUnknown:
-            # It may have arrived all the same: the version that it would have made says so.
+            # It may have arrived nevertheless: the version it would have created tells.
             if not self.landed(staged, before + 1):
                 raise
             committed = self._datasets.shared(ref, before + 1)
@@ -350,7 +349,7 @@ class TableStore:
         return CommittedTable(ref, version, rows, info)
 
     def _read_back(self, staged: StagedTable, committed: LanceDataset) -> str | None:
-        """Check what a commit wrote; gives the id of the write that made the version."""
+        """Check what a commit wrote; returns the id of the transaction that created the version."""
         ref, version = staged.ref, int(committed.version)
         if not self._datasets.root.is_local:
             with lance_call("read", ref.path):
@@ -366,7 +365,7 @@ class TableStore:
         return content.transaction_id
 
     def check_landed(self, ref: TableRef, version: int) -> None:
-        """Check the version that a dead writer left, whose files it had checked before."""
+        """Check the version that a dead writer left; the writer had checked the data files."""
         if self._datasets.root.is_local:
             try:
                 check_version(self._datasets, ref, version)
@@ -374,7 +373,7 @@ class TableStore:
                 raise damaged.error() from None
 
     def landed(self, staged: StagedTable, version: int) -> bool:
-        """Whether a version is the work of this staged write."""
+        """Whether a version was created by this staged write."""
         try:
             return self.transaction_id(staged.ref, version) == staged.transaction_id
         except StorageError:

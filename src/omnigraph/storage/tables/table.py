@@ -29,18 +29,18 @@ ROW_ADDRESS = "_rowaddr"
 
 @dataclass(frozen=True, slots=True)
 class FragmentInfo:
-    """A fragment of a table. Equal signatures mean equal rows, also on branches."""
+    """A fragment of a table. Equal signatures mean equal rows, also across branches."""
 
     number: int
     signature: str
     rows: int
     deleted: int = 0
     size: int = 0
-    """Bytes of its files, without those of large blobs."""
+    """The size of its files in bytes, without large blobs."""
 
 
 class Table:
-    """A table at one version, for reading. Safe to share between threads."""
+    """A table at one version, for reading. Thread-safe."""
 
     def __init__(
         self, ref: TableRef, dataset: LanceDataset, datasets: Datasets | None = None
@@ -52,15 +52,15 @@ class Table:
 
     @property
     def dataset(self) -> LanceDataset:
-        """The handle for reads without an index; its deletion files are checked."""
+        """The handle for reads without an index; checks the deletion files first."""
         if self._guard is not None:
             self._guard.check_rows(self._handle)
         return self._handle
 
     def dataset_for(self, condition: object) -> LanceDataset:
-        """The handle for reads with a condition, or of a column by its name.
+        """The handle for reads with a condition, or of a column by name.
 
-        It has no indexes if one of those that the read would use is damaged.
+        The handle has no indexes if one that the read would use is damaged.
         """
         dataset = self.dataset
         if condition is not None and self._datasets is not None and self.avoids_index(condition):
@@ -71,7 +71,7 @@ class Table:
         return self._guard is not None and self._guard.avoids_index(self._handle, condition)
 
     def damaged_indexes(self) -> frozenset[str]:
-        """The names of the indexes with damaged files; all of them are checked."""
+        """The names of the indexes with damaged files; checks all indexes."""
         if self._guard is None:
             return frozenset()
         damaged = self._guard.damaged_indexes(self._handle)
@@ -82,7 +82,7 @@ class Table:
         return frozenset(index_name(index) for index in indexes if index.name in damaged)
 
     def check_files(self) -> bool:
-        """Check all deletion files and indexes; gives whether all indexes are usable."""
+        """Check all deletion files and indexes; returns whether all indexes are usable."""
         return self.dataset is not None and not self.damaged_indexes()
 
     @property
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
-        """The columns with their numbers: a name may belong to another column later."""
+        """The columns with their field ids: a name may belong to another column later."""
         return tuple((field.name(), field.id()) for field in self._handle.lance_schema.fields())
 
     def scan(
@@ -107,7 +107,7 @@ class Table:
         limit: int | None = None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the rows that a condition keeps, in no promised order."""
+        """Batches of the rows that match a condition, in no guaranteed order."""
         names = None if columns is None else list(columns)
         with lance_call("read", self.ref.path):
             try:
@@ -126,7 +126,7 @@ class Table:
         row_ids: bool = False,
         limit: int | None = None,
     ) -> pa.Table:
-        """As ``scan``, in one table."""
+        """Like ``scan``, as one table."""
         names = None if columns is None else list(columns)
         rows = batch_rows(self.schema, names)
         with lance_call("read", self.ref.path):
@@ -176,10 +176,10 @@ class Table:
         limit: int | None,
         fragments: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that a condition keeps, evaluated here.
+        """The rows that match a condition, evaluated here.
 
-        Lance takes no condition on unsigned numbers and moments, nor any on a table with a list
-        of them.
+        Lance supports no conditions on unsigned integers and timestamps, nor any condition on a
+        table with a list of them.
         """
         wanted = list(self.dataset.schema.names) if names is None else names
         read = list(dict.fromkeys((*wanted, *_columns_of(condition, self.dataset.schema))))
@@ -195,7 +195,7 @@ class Table:
                 return
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Rows by their stable row ids, in the order asked for."""
+        """Rows by their stable row ids, in the requested order."""
         batch_rows(self.schema, columns)
         with lance_call("read", self.ref.path):
             return self.dataset._take_rows(
@@ -234,8 +234,8 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         """All rows in the order of one column, blobs as bytes.
 
-        Only that column is sorted in memory; the rows are fetched by their ids, in pieces of about
-        so many rows or bytes, whichever is less.
+        Only that column is sorted in memory; the rows are fetched by row id, in pieces limited by
+        rows and by bytes.
         """
         order = self.read([key], row_ids=True).sort_by(key)[ROW_ID]
         blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
@@ -246,7 +246,7 @@ class Table:
             row_ids = order.slice(start, size).to_pylist()
             start += len(row_ids)
             rows = self.take(row_ids, plain)
-            # The next piece is chosen by how wide the rows of this one were.
+            # The size of the next piece depends on the width of the rows in this one.
             size = max(1, min(most_rows, 2 * size, batch_bytes * len(rows) // (rows.nbytes or 1)))
             yield from self._with_blobs(rows, row_ids, columns, blobs, batch_bytes)
 
@@ -257,7 +257,7 @@ class Table:
         fragments: Sequence[int] | None = None,
         batch_bytes: int = 32 << 20,
     ) -> Iterator[pa.RecordBatch]:
-        """As ``scan``, blobs as bytes; the order of the rows is that of the fragments."""
+        """Like ``scan``, with blobs as bytes, in fragment order."""
         blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
         if not blobs:
             yield from self.scan(columns, condition, fragments=fragments)
@@ -285,7 +285,7 @@ class Table:
             yield batch.select(list(columns)).combine_chunks().to_batches()[0]
 
     def last_fragment(self, schema: pa.Schema) -> pa.RecordBatch:
-        """All rows of the last fragment, blobs as bytes."""
+        """All rows of the last fragment, with blobs as bytes."""
         plain = [field.name for field in schema if not is_blob(field)]
         with lance_call("read", self.ref.path):
             last = self.dataset.get_fragments()[-1]
@@ -301,7 +301,7 @@ class Table:
         return table.to_batches()[0]
 
     def _pieces(self, row_ids: list[int], blobs: list[str], most: int) -> Iterator[list[int]]:
-        """Consecutive rows whose blobs are not too many bytes together."""
+        """Consecutive rows whose blobs together stay within a limit in bytes."""
         if not blobs:
             yield row_ids
             return
@@ -321,7 +321,7 @@ class Table:
         yield piece
 
     def read_blob(self, column: str, row_id: int, offset: int, length: int) -> bytes | None:
-        """A piece of one blob; none when it is null."""
+        """A piece of one blob; ``None`` for null."""
         with lance_call("read", self.ref.path):
             ranges = self.dataset.read_blob_ranges(
                 column, requests=[(row_id, offset, length)], selector="ids"
@@ -330,12 +330,12 @@ class Table:
         return None if data is None else bytes(data)
 
     def blob_size(self, column: str, row_id: int) -> int | None:
-        """How many bytes a blob has; none when it is null."""
+        """The size of a blob in bytes; ``None`` for null."""
         location = self.blob_location(column, row_id)
         return None if location is None else location[0]
 
     def blob_location(self, column: str, row_id: int) -> tuple[int, str | None] | None:
-        """The size of a blob, and its address if it is outside the table; none for null."""
+        """The size of a blob, and its address if it is outside the table; ``None`` for null."""
         descriptor = self.take([row_id], [column])[column][0].as_py()
         if descriptor is None:
             return None
@@ -362,14 +362,14 @@ class Table:
             return sum(batch.num_rows for batch in self._filtered([], condition, True, None))
 
     def has_values(self, column: str) -> bool:
-        """Whether some row has a value there; stops at the first batch that does.
+        """Whether some row has a value in a column; stops at the first batch with one.
 
-        Lance takes no condition on vectors, so the column itself is read.
+        Lance supports no conditions on vectors, so the column itself is read.
         """
         return any(batch[column].null_count < len(batch) for batch in self.scan([column]))
 
     def indexes(self) -> dict[str, Coverage]:
-        """Every index by name, with how much of the table it covers.
+        """The coverage of every index, by name.
 
         The index of a renamed column is listed under the new name.
         """
@@ -387,13 +387,13 @@ class Table:
 
 
 def fragments_of(dataset: LanceDataset, numbers: Iterable[int]) -> list[LanceFragment]:
-    """The fragments of a version that have some numbers, in the order of a scan."""
+    """The fragments of a version with these ids, in scan order."""
     wanted = frozenset(numbers)
     return [fragment for fragment in dataset.get_fragments() if fragment.fragment_id in wanted]
 
 
 def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
-    """A fragment by its files, whose names are unique, its overlays and its deletion file."""
+    """The facts of a fragment; its signature covers data files, overlays and deletion file."""
     metadata = fragment.metadata
     deleted = metadata.deletion_file
     files = "+".join(file.path for file in metadata.files)

@@ -1,4 +1,4 @@
-"""What the table store takes and gives, in types of our own."""
+"""The argument and result types of the table store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from omnigraph.storage.tables.table import Table
 
 AUTO_CLEANUP = "lance.auto_cleanup."
-"""How the settings begin by which Lance removes versions on its own, in the middle of a commit."""
+"""The prefix of the settings that make Lance remove versions on its own during a commit."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableRef:
-    """One table on one branch: where its dataset lies under the root, and whose copy it is."""
+    """One table on one branch: the location of its dataset under the root, and the branch."""
 
     location: str
     branch: str | None = None
@@ -40,8 +40,8 @@ class TableRef:
 class TableVersion(NamedTuple):
     """One version of one copy of a table.
 
-    The tag of the version's file tells it from one of a branch that was deleted and created again;
-    it is empty where that does not matter.
+    The tag of the version file distinguishes it from that of a recreated branch; it is empty where
+    that does not matter.
     """
 
     location: str
@@ -55,13 +55,13 @@ class TableVersion(NamedTuple):
 
 
 FILE_FOLDERS = frozenset({"_versions", "_transactions", "data", "_deletions", "_indices", "_refs"})
-"""The directories of a copy of a table; what leads to them is the copy."""
+"""The subdirectories of a copy of a table; their parent is the copy."""
 
 
 def split_file(path: str) -> tuple[str, str] | None:
-    """The path of a file of a table as the copy in which it lies and the way from there.
+    """Split the path of a table file into its copy and the path relative to that copy.
 
-    The last directory of that name counts: a branch may be called the same.
+    The last such directory counts: a branch may have the same name.
 
     >>> split_file("nodes/40d7/tree/team/data/_versions/7.manifest")
     ('nodes/40d7/tree/team/data', '_versions/7.manifest')
@@ -89,7 +89,7 @@ class TableChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """The file that makes a version of a table: where it lies and what identifies it."""
+    """The version file of a table version: its path and its identity."""
 
     version: int
     manifest_path: str
@@ -97,7 +97,7 @@ class VersionInfo:
     e_tag: str | None
 
     def to_json(self) -> dict[str, object]:
-        """As the graph's manifest records it beside the pin."""
+        """The form in which the graph's manifest stores it with the pin."""
         return {
             "manifest_path": self.manifest_path,
             "manifest_size": self.manifest_size,
@@ -108,7 +108,7 @@ class VersionInfo:
 
 @dataclass(frozen=True, slots=True)
 class CommittedTable:
-    """A version that is there now, with what a pin says about it."""
+    """A committed version, with the facts of its pin."""
 
     ref: TableRef
     version: int
@@ -118,7 +118,7 @@ class CommittedTable:
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """A write whose files lie on storage and whose commit is still to come.
+    """A write whose files are on storage and that is not committed yet.
 
     ``base`` is the version it was staged on; it may only become version ``base + 1``.
     """
@@ -132,12 +132,12 @@ class StagedTable:
     deleted: int = 0
     files: tuple[NewFile, ...] = ()
     sums: Mapping[str, FileSum] = field(default_factory=dict, repr=False, compare=False)
-    """What some of the files are, from the processes that wrote them."""
+    """Sums of files, from the processes that wrote them."""
     transaction: object = field(default=None, repr=False, compare=False)
 
 
 class IndexKind(StrEnum):
-    """The kinds of index, by what they answer."""
+    """The kinds of index, by the queries they support."""
 
     EQUALITY = "BTREE"
     TEXT = "INVERTED"
@@ -146,23 +146,23 @@ class IndexKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An index to build on one column. All that follows the kind is for vectors."""
+    """An index to build on one column. The fields after the kind are for vector indexes."""
 
     column: str
     kind: IndexKind
     metric: str = "cosine"
     partitions: int = 1
-    """Of none it is not chosen yet."""
+    """``None``: not chosen yet."""
     method: str = IndexKind.VECTOR.value
     sub_vectors: int | None = None
-    """Into how many pieces a vector is cut that is kept as one code for each."""
+    """The number of subvectors of product quantization, each stored as one code."""
     probes: int | None = None
-    """How many partitions a search looks into at first; all when nothing is said."""
+    """The number of partitions that a search probes first; all by default."""
     dimension: int = 0
 
     @property
     def name(self) -> str:
-        """One index of each kind on a column."""
+        """The name of the index; a column has at most one index of each kind."""
         return f"{self.column}_{self.kind.name.lower()}"
 
     @property
@@ -171,13 +171,13 @@ class IndexSpec:
 
     @property
     def is_exact(self) -> bool:
-        """Whether a search by it finds what a search without it finds."""
+        """Whether a search with the index returns the same rows as one without."""
         return self.method == IndexKind.VECTOR.value and self.probes is None
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a table an index knows."""
+    """How much of a table an index covers."""
 
     covered: int
     fragments: int
@@ -198,9 +198,9 @@ def staged_table(
     deleted: int = 0,
     sums: Sums | None = None,
 ) -> StagedTable:
-    """A staged write to a table, with the files that its transaction names as new.
+    """A staged write to a table, with the new files of its transaction.
 
-    ``base`` is the version that it has to follow, if not that of the table.
+    ``base`` is the version that it must follow, if not that of the table.
     """
     return StagedTable(
         table.ref,
@@ -229,14 +229,14 @@ def new_files(operation: Any) -> Iterator[NewFile]:
                 for data in fragment.files:
                     if data.base_id is None:
                         yield NewFile(f"data/{data.path}", data.file_size_bytes)
-                        # Large blobs lie in a directory of their own beside the data file.
+                        # Large blobs are in a directory beside the data file.
                         yield NewFile(f"data/{data.path.removesuffix('.lance')}/*")
     rewritten = set(getattr(operation, "fields_modified", None) or ())
     for fragment in getattr(operation, "updated_fragments", None) or ():
         marks = fragment.deletion_file
         if marks is not None and marks.base_id is None:
             yield NewFile(marks.path(fragment.id), deleted=marks.num_deleted_rows)
-        # Columns that were replaced lie in files of their own.
+        # Replaced columns are in separate files.
         for data in fragment.files:
             if data.base_id is None and rewritten.intersection(data.fields):
                 yield NewFile(f"data/{data.path}", data.file_size_bytes)

@@ -1,8 +1,8 @@
-"""Upserts of more rows than should be in memory.
+"""Upserts of more rows than fit into memory.
 
-Lance holds the rows of an upsert while it writes them. Here they are written as streams instead,
-and the rows they replace are deleted in the same transaction. What comes out is what Lance's own
-upsert makes: a row that is replaced keeps its row id, and with it the stamp of its creation.
+Lance holds the rows of an upsert in memory while it writes them. Here they are streamed instead,
+and the rows they replace are deleted in the same transaction. The result is that of Lance's own
+upsert: a replaced row keeps its row id, and with it its created-at version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Rows that replace others: their values, their keys, and the ids of the rows they replace."""
+    """Replacement rows: their values, their keys, and the ids of the rows they replace."""
 
     rows: pa.RecordBatchReader
     keys: pa.Array
@@ -32,7 +32,7 @@ class Replacement:
 
 
 def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
-    """For each value the id of the row that has it, ``NEW`` where there is none."""
+    """For each value the id of the row that has it, ``NEW`` if there is none."""
     row_ids = np.full(len(values), NEW, dtype=np.int64)
     for rows in coalesce_batches(table.scan([key], row_ids=True), len(values)):
         positions = pc.index_in(rows[key], value_set=values)
@@ -42,7 +42,7 @@ def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Batches merged into tables of about so many rows: a lookup of many values pays per table."""
+    """Batches merged into tables of about ``rows`` rows, because every lookup has a fixed cost."""
     pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

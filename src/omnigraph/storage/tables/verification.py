@@ -1,4 +1,4 @@
-"""Checks of tables for verify: without their indexes, and of all files that versions reference."""
+"""Checks of tables for verify: indexes against rows, and the files that versions reference."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.table import ROW_ID, Table
 from omnigraph.storage.tables.types import TableRef
 
-# Up to so many rows every value is looked up, of more rows some.
+# Up to this many rows every value is looked up, beyond it a sample.
 _SMALL, _SAMPLE = 20_000, 500
 _CHUNK = 500
 _VECTORS, _NEAREST = 3, 10
 
 
 def files_of_version(table: Table) -> list[str]:
-    """The files of rows and deletions that one version names; where they lie is not said."""
+    """The data and deletion files of one version, relative to their copy of the table."""
     with lance_call("read", table.ref.path):
         fragments = [fragment.metadata for fragment in table.dataset.get_fragments()]
     names = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
@@ -39,14 +39,14 @@ def branch_names(datasets: Datasets, location: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class IndexGap:
-    """How an index differs from the rows: some it does not find, some it should not find."""
+    """Differences between an index and the rows: missing matches and false matches."""
 
     missing: int
     extra: int
 
 
 def equality_gap(table: Table, column: str) -> IndexGap | None:
-    """Compare what an equality index finds with what is there, for all values or for some."""
+    """Compare the matches of an equality index with the rows, for all values or a sample."""
     with lance_call("read", table.ref.path):
         dataset = table.dataset
         rows = int(dataset.count_rows())
@@ -90,7 +90,7 @@ def _rows(dataset: object, condition: pc.Expression, *, use_index: bool) -> npt.
 
 
 def vector_gap(table: Table, column: str, metric: str) -> IndexGap | None:
-    """Compare the neighbours that a vector index finds with those that are nearest, for a few."""
+    """Compare the neighbours from a vector index with the true nearest ones, for a sample."""
     missing = 0
     with lance_call("search", table.ref.path):
         dataset = table.dataset

@@ -1,4 +1,4 @@
-"""Which versions a table has, what they did, what removing some would free, and their removal.
+"""The versions of a table: their operations, the space that removing them frees, and their removal.
 
 Lance removes the files of a version before the version itself, so a process that dies in between
 leaves versions that cannot be read. Here Lance only lists what can be removed: version files are
@@ -34,7 +34,7 @@ _ALL = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class VersionStamp:
-    """A version that is there, and when it was made."""
+    """An existing version and its creation time."""
 
     version: int
     made: datetime
@@ -61,7 +61,7 @@ class Removal:
     unverified: tuple[str, ...]
     """Orphaned files older than a week, which Lance would remove too."""
     size: int
-    """Of all of it, version files included, in bytes."""
+    """The total size in bytes, including version files."""
 
 
 def versions_of(datasets: Datasets, ref: TableRef) -> list[VersionStamp]:
@@ -69,7 +69,7 @@ def versions_of(datasets: Datasets, ref: TableRef) -> list[VersionStamp]:
     dataset = datasets.open(ref)
     with lance_call("list the versions of", ref.path):
         listed: Any = dataset.versions()
-    # Lance gives moments without a zone, in that of this machine.
+    # Lance returns naive datetimes in the local time zone.
     stamps = [VersionStamp(int(v["version"]), v["timestamp"].astimezone(UTC)) for v in listed]
     return sorted(stamps, key=lambda stamp: stamp.version)
 
@@ -96,9 +96,9 @@ def _explain(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Any:
 
 
 def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Removal:
-    """What can be removed of some versions: not the newest, nor those that forks start from.
+    """The removable part of some versions: not the newest, nor those that forks start from.
 
-    ``StorageCorrupt`` when a file would go that is not one of this copy, or that a link leads to.
+    Raises ``StorageCorrupt`` for a file outside of this copy, or behind a link.
     """
     wanted = sorted(set(versions))
     while wanted:
@@ -125,19 +125,19 @@ def removal_of(datasets: Datasets, ref: TableRef, versions: Sequence[int]) -> Re
                 tuple(sorted(unverified)),
                 sum(sizes.values()),
             )
-        # Lance names the transactions of versions that it keeps, too: ask without them.
+        # Lance also lists the transactions of retained versions: exclude them.
         wanted = going
     return Removal(ref, (), (), (), 0)
 
 
 def delete_versions(datasets: Datasets, ref: TableRef, versions: Iterable[int]) -> None:
-    """Remove version files, oldest first; their removal is durable when this returns."""
+    """Remove version files, oldest first; the removal is durable on return."""
     datasets.objects.delete_all(ref.version_path(version) for version in sorted(versions))
     datasets.forget()
 
 
 def delete_files(objects: ObjectStore, paths: Sequence[str]) -> None:
-    """Remove files of a table, and directories of indexes and blobs that are empty then."""
+    """Remove files of a table, and the index and blob directories that become empty."""
     objects.delete_all(paths)
     for folder in sorted({path.rpartition("/")[0] for path in paths}):
         # Not the shared directories: a writer may be about to use them.
@@ -146,7 +146,7 @@ def delete_files(objects: ObjectStore, paths: Sequence[str]) -> None:
 
 
 def unreferenced_among(datasets: Datasets, location: str, paths: Iterable[str]) -> list[str]:
-    """Those of some files that no version of any branch of a table references."""
+    """The files among ``paths`` that no version of any branch of a table references."""
     named = referenced_names(datasets, location)
     unreferenced = []
     for path in paths:
@@ -164,7 +164,7 @@ def is_empty(datasets: Datasets, ref: TableRef) -> bool:
 
 
 def fork_files(objects: ObjectStore, location: str) -> Iterator[tuple[str, str, ObjectInfo]]:
-    """The files of all forks of a table, whether they have a reference or not, with whose."""
+    """The files of all forks of a table, with or without a reference, and the fork of each."""
     top = f"{location}/tree"
     for path, info in objects.files_below(top):
         split = split_file(path.removeprefix(f"{top}/"))
@@ -175,12 +175,12 @@ def fork_files(objects: ObjectStore, location: str) -> Iterator[tuple[str, str, 
 def operations_between(
     datasets: Datasets, ref: TableRef, after: int, until: int
 ) -> tuple[str, ...]:
-    """The operations that made the versions behind one up to another; empty if unreadable."""
+    """The operations of the versions after one up to another; empty if unreadable."""
     return tuple(_name(datasets, ref, version) for version in range(after + 1, until + 1))
 
 
 def restored_version(datasets: Datasets, ref: TableRef, version: int) -> int | None:
-    """The version that another one restored; none when it did something else, or cannot be read."""
+    """The version that another one restored; ``None`` for other operations or if unreadable."""
     operation = _operation(datasets, ref, version)
     return int(operation.version) if isinstance(operation, LanceOperation.Restore) else None
 
@@ -202,7 +202,7 @@ def _name(datasets: Datasets, ref: TableRef, version: int) -> str:
 
 
 def _is_untouched(datasets: Datasets, ref: TableRef, version: int) -> bool:
-    """Whether a version holds exactly what the one before it does."""
+    """Whether a version has the same content as the one before it."""
     try:
         before = Table(ref, datasets.open(ref, version - 1), datasets)
         after = Table(ref, datasets.open(ref, version), datasets)

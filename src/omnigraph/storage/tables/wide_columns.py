@@ -1,10 +1,10 @@
 """Columns of large values: blobs and vectors.
 
-Blobs are plain bytes towards the rest of the program and Lance's blob type on storage. Only Blob
+Blobs are plain bytes in the rest of the program and Lance's blob type on storage. Only Blob
 properties are ``large_binary`` in the schema of a type, so the type identifies them.
 
-A vector takes the memory of all its numbers, also one that is null. Rows with wide ones are
-therefore read and made in batches that are bounded by their bytes, not by their number.
+A vector takes the memory of all its elements, even if it is null. Rows with wide vectors are
+therefore read and written in batches that are limited by bytes, not by rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from omnigraph.errors import LimitExceeded
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a table as it lies on storage."""
+    """The schema of a table as stored."""
     fields = [
         lance.blob_field(field.name, nullable=field.nullable) if is_blob(field) else field
         for field in schema
@@ -27,7 +27,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def stored_data(data: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """Rows as they are handed to Lance; unchanged where there is no blob."""
+    """Rows as passed to Lance; unchanged if there is no blob."""
     if not any(is_blob(field) for field in data.schema):
         return data
     schema = stored_schema(data.schema)
@@ -59,15 +59,15 @@ def is_stored_blob(field: pa.Field) -> bool:
 
 
 BATCH_BYTES = 32 << 20
-"""What the vectors of one batch may take."""
+"""Bytes that the vectors of one batch may take."""
 WIDEST_ROW = 64 << 20
-"""What those of one row may take that is read at all."""
+"""Bytes that the vectors of one row may take; wider rows cannot be read."""
 _USUAL_ROWS = 8_192
 _SHARED_BYTES = 1 << 20
 
 
 def vector_bytes(fields: Iterable[pa.Field]) -> int:
-    """How many bytes the vectors of a row take.
+    """The size of the vectors of a row in bytes.
 
     >>> vector_bytes([pa.field("v", pa.list_(pa.float32(), 8)), pa.field("x", pa.int64())])
     32
@@ -82,9 +82,9 @@ def _width(type_: pa.DataType) -> int:
 
 
 def batch_rows(schema: pa.Schema, names: Iterable[str] | None = None) -> int | None:
-    """How many rows a batch of some columns should have; none when they may be as many as usual.
+    """The number of rows for a batch of some columns; ``None`` for the default.
 
-    Rows that would not fit into memory are refused.
+    Raises for rows that would not fit into memory.
     """
     wanted = set(schema.names if names is None else names)
     vectors = [field for field in schema if field.name in wanted and _width(field.type)]
@@ -101,7 +101,7 @@ def batch_rows(schema: pa.Schema, names: Iterable[str] | None = None) -> int | N
 
 
 def null_column(rows: int, type_: pa.DataType) -> pa.ChunkedArray:
-    """So many nulls, which share the memory of a few.
+    """A column of ``rows`` nulls that share the memory of a few.
 
     >>> null_column(3, pa.string()).to_pylist()
     [None, None, None]
