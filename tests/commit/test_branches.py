@@ -119,7 +119,7 @@ NAMES = {
     "main": "cannot create branch 'main'",
     " main ": "cannot be the name of a branch",
     "b\n": "cannot be the name of a branch",
-    "main/x": "branch 'main/x' cannot live below 'main'",
+    "main/x": "branch 'main/x' cannot be below 'main'",
     "__schema_apply_lock__": "branch '__schema_apply_lock__' is internal",
     "/__schema_apply_lock__": "branch '/__schema_apply_lock__' is internal",
     "a b": "'a b' cannot be the name of a branch",

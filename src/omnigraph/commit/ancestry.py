@@ -1,9 +1,9 @@
-"""The graph of commits: what came before what, and the newest commits that two sides share.
+"""The graph of commits: ancestors, and the merge bases of two sides.
 
-The commits of a branch are deleted with it, while its merges stay. So a merge names the lines of
-commits that it brought, each by its first commit and the version up to which it has it: enough to
-see, when a branch is gone, that two other branches have merged the same or an earlier commit of it.
-What main has merged is not named: its commits are never deleted.
+The commits of a branch are deleted with it, while commits that merged it stay. So a merge commit
+records the lines of commits that it merged, each by its first commit and the version up to which it
+was merged. This is enough to see, after a branch is deleted, that two other branches have merged
+the same or an earlier commit of it. Lines of main are not recorded: its commits are never deleted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from omnigraph.commit.rows import CommitRow
 
 @dataclass(frozen=True, slots=True)
 class MergeLineage:
-    """The lines of commits that a merge brought."""
+    """The lines of commits that a merge includes."""
 
     line: str
-    """The first commit of the branch that was merged."""
+    """The first commit of the merged branch."""
     lines: Mapping[str, int]
     """By the first commit of a branch, the manifest version of its newest commit."""
 
@@ -32,7 +32,7 @@ class MergeLineage:
 
 
 def lineage_of(row: CommitRow) -> MergeLineage | None:
-    """The recorded lineage of a merge commit; none when another program made it."""
+    """The recorded lineage of a merge commit; ``None`` if another program made it."""
     if row.merged_parent is None:
         return None
     recorded = row.extra.get(MERGE)
@@ -46,28 +46,29 @@ def lineage_of(row: CommitRow) -> MergeLineage | None:
 
 @dataclass(frozen=True, slots=True)
 class CommonAncestors:
-    """What two sides have in common, and how they came to it."""
+    """The common ancestors of two sides."""
 
     commits: list[str]
-    """The newest of them that can be read: none came before another. The nearest first."""
+    """The newest readable ones: none is an ancestor of another. The nearest first."""
     lost: set[str]
-    """Newer ones that cannot be read."""
+    """Newer ones that are not readable."""
     theirs: dict[str, int]
     ours: dict[str, int]
-    """The ancestors of each side, by how many steps back they are."""
+    """The ancestors of each side, with their distance."""
 
 
 class CommitGraph:
     """Commits by their ids.
 
-    A merged commit of a deleted branch is unknown. Its lineage replaces it: points on the lines
-    of commits of the branches. Two points of one line share the earlier one.
+    A merged commit of a deleted branch is unknown. Its lineage stands in for it: points on the
+    lines of commits of the branches. The common ancestor of two points of one line is the earlier
+    one.
     """
 
     def __init__(
         self, commits: Iterable[CommitRow] = (), is_readable: Callable[[str], bool] = lambda _: True
     ) -> None:
-        """``is_readable`` says whether the state of a commit is still there."""
+        """``is_readable`` returns whether the state of a commit still exists."""
         self.commits: dict[str, CommitRow] = {}
         self.points: dict[str, tuple[str, int]] = {}
         self._lines: dict[str, set[int]] = {}
@@ -87,7 +88,7 @@ class CommitGraph:
                 self.points[_point(line, version)] = (line, version)
 
     def read_more(self) -> bool:
-        """Read the commits of another branch; whether there was one."""
+        """Read the commits of another branch; returns whether there was one."""
         return False
 
     # -- ancestors -----------------------------------------------------------------------
@@ -110,12 +111,12 @@ class CommitGraph:
             merged = [row.parent, *merged]
         parents = tuple(filter(None, merged))
         if is_complete:
-            # Before that, a branch that was not read yet may have the merged commit.
+            # A branch that was not read yet may have the merged commit.
             self._parents[commit] = parents
         return parents
 
     def at(self, line: str, version: int) -> str:
-        """The newest commit of a line up to a version; a point where its branch is gone."""
+        """The newest commit of a line up to a version; a point if its branch was deleted."""
         first = self.commits.get(line)
         if first is None:
             return _point(line, version)
@@ -125,7 +126,7 @@ class CommitGraph:
         ).commit_id
 
     def distances(self, starts: Collection[str]) -> dict[str, int]:
-        """All ancestors of some commits, these included, by how many steps back they are."""
+        """All ancestors of some commits, including themselves, with their distance."""
         steps = dict.fromkeys(starts, 0)
         waiting = deque(steps)
         while waiting:
@@ -139,22 +140,22 @@ class CommitGraph:
     # -- merge bases ---------------------------------------------------------------------
 
     def common(self, some: Collection[str], others: Collection[str]) -> CommonAncestors:
-        """The newest commits that both sides came from.
+        """The newest common ancestors of both sides.
 
-        There are several after criss-cross merges. One whose state is gone is left out, and what
-        came before it counts instead. Of several as near, the newest is the first.
+        There are several after criss-cross merges. A commit whose state was removed is replaced by
+        its ancestors. Among equally near ones the newest is first.
         """
         theirs, ours = self._histories(some, others)
         shared = ours.keys() & theirs.keys() & self.commits.keys()
         if shared.issuperset(some):
-            # One side has all of the other.
+            # One side contains the other.
             return CommonAncestors(sorted(some), set(), theirs, ours)
         lost = self._newest(ours.keys() & theirs.keys()) - self.commits.keys()
         newest: set[str] = set()
         while shared:
             newest = self._newest(shared)
             if len(newest) > 1 and self.read_more():
-                # One may have come before another by way of a branch that was not read.
+                # One may be an ancestor of another through a branch that was not read.
                 while self.read_more():
                     pass
                 return self.common(some, others)
@@ -179,7 +180,7 @@ class CommitGraph:
         return needed
 
     def _add_bases(self, needed: set[str], bases: list[str]) -> None:
-        """Several bases are merged first, one after the other, from what they have in common."""
+        """Several bases are merged first, one after the other, each with their own merge bases."""
         needed.update(bases)
         for number in range(1, len(bases)):
             before = self.common(sorted(bases[:number]), [bases[number]])
@@ -188,10 +189,10 @@ class CommitGraph:
     def _histories(
         self, some: Collection[str], others: Collection[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Every ancestor of both sides that counts, by distance.
+        """The relevant ancestors of both sides, with their distance.
 
-        Other branches are read only where one side alone leads to an unknown commit: what came
-        before a commit that both have cannot be the newest that they have.
+        Other branches are read only where just one side leads to an unknown commit: ancestors of a
+        common commit cannot be newest common ancestors.
         """
         while True:
             was_complete = self.is_complete

@@ -1,4 +1,4 @@
-"""The record of recoveries: one row for every sidecar that was rolled forward, back or dropped.
+"""The audit table of recoveries: one row per sidecar that was rolled forward, back or dropped.
 
 The table is stored beside the graph's own tables and no manifest pins it; its columns are those of
 the reference.
@@ -65,7 +65,7 @@ class AuditRow:
 
 
 class AuditLog:
-    """The recoveries of one graph. Who writes holds the leases of the sidecar it records."""
+    """The recoveries of one graph. A writer holds the leases of the sidecar it records."""
 
     def __init__(self, tables: InlineTables) -> None:
         self._tables = tables
@@ -77,7 +77,7 @@ class AuditLog:
         return sorted(rows, key=lambda row: row.created_at)
 
     def record_once(self, row: AuditRow) -> bool:
-        """Add a row unless such a recovery of its operation is recorded; says if it was added.
+        """Add a row unless the recovery is recorded already; returns whether it was added.
 
         A recovery that failed after its row was written is repeated.
         """
@@ -107,7 +107,7 @@ def to_arrow(rows: Iterable[AuditRow]) -> pa.Table:
 def from_arrow(table: pa.Table) -> list[AuditRow]:
     """The rows of an audit table, in its order."""
     try:
-        # As numbers, since datetimes do not reach as far as the column does.
+        # As integers, since the range of datetime is smaller than that of the column.
         plain = table.select(SCHEMA.names).cast(
             pa.schema([*list(SCHEMA)[:-1], pa.field("created_at", pa.int64(), nullable=False)])
         )

@@ -5,7 +5,7 @@ reference of the manifest's branch is the authority: a branch exists exactly as 
 reference, whatever the state of its tables' forks.
 
 A branch gets its own copy of a table, a fork, when it first writes to it. A fork that no manifest
-names was left by a crash or by a deleted branch, and is removed before the name is used again.
+references was left by a crash or by a deleted branch, and is removed before the name is reused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Branches:
         self._store = store
 
     def list(self) -> list[str]:
-        """``main`` first, then the others in alphabetical order; internal ones are hidden."""
+        """``main`` first, then the others in alphabetical order; internal branches are hidden."""
         return [MAIN, *sorted(set(self._branches()) - {SCHEMA_LOCK})]
 
     def check_new(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Branches:
         self._create(name, source, is_claimed=False)
 
     def create_for_load(self, name: str, source: str | None) -> BranchClaim:
-        """Create a branch for a load, which holds the lease of the claim written here."""
+        """Create a branch for a load, with a claim whose lease the load holds."""
         claim = self._create(name, source, is_claimed=True)
         assert claim is not None
         return claim
@@ -95,7 +95,7 @@ class Branches:
             try:
                 store.inline.create_branch(store.manifest(origin).ref, version, branch)
             except (AlreadyExists, Conflict):
-                # The name was free and the lease is held, so the branch is ours: an answer of the
+                # The name was free and we hold the lease, so the branch is ours: the answer of the
                 # store was lost.
                 made = self._branches().get(branch)
                 if made is None or (made.parent, made.parent_version) != (origin, version):
@@ -110,9 +110,10 @@ class Branches:
             return claim
 
     def remove_abandoned(self, name: str | None = None) -> None:
-        """Remove the branches of loads that died before they, or anybody, committed to them.
+        """Remove the branches of dead loads that have no commits of their own.
 
-        With a name only that branch, by the load itself, which holds the lease of its claim.
+        With ``name`` only that branch, called by the load itself, which holds the lease of its
+        claim.
         """
         store = self._store
         if claims(store):
@@ -126,7 +127,7 @@ class Branches:
             if holds_lease:
                 self._end_claim(claim, self._store.timeouts.lease)
                 continue
-            # Without the leases the load, or the writer of its branch, is still running.
+            # If the leases are taken, the load or a writer of its branch is still running.
             with (
                 suppress(Conflict),
                 self._store.leases.acquire([claim_lease(claim.branch)], timeout=0.0),
@@ -145,7 +146,7 @@ class Branches:
                     for sidecar in store.sidecars.load_all()
                     for entry in sidecar.tables
                 ):
-                    # They may still be completed: recovery decides first.
+                    # Pending writes may still be completed: recovery decides first.
                     return
                 owned: Sequence[Pin] = ()
                 if self._is_untouched(claim):
@@ -190,19 +191,19 @@ class Branches:
             self._remove_forks(branch, owned)
 
     def _writers(self, branch: str) -> Sequence[str]:
-        """The leases of all writers of a branch: one could publish into the next of that name."""
+        """The leases of all writers of a branch: a late one could publish into its successor."""
         tables = [table_lease(pin.table_key, branch) for pin in self._pins(branch)]
         return [*tables, publish_lease(branch)]
 
     def _delete(self, branch: str, branches: dict[str, BranchInfo]) -> Sequence[Pin]:
-        """Remove a branch whose writers are locked out; returns its own copies of tables."""
+        """Remove a branch whose writers are locked out; returns the pins of its forks."""
         self._refuse_dependents(branch, branches)
         owned = [pin for pin in self._pins(branch) if pin.branch == branch]
         reached(Failpoint.BRANCH_BEFORE_REF_DELETE)
         try:
             self._store.inline.delete_branch(MANIFEST, branch)
         except StorageError as error:
-            # The branch is deleted once its reference is.
+            # The branch counts as deleted once its reference is.
             if self._store.objects.head(branch_reference(branch)) is not None:
                 raise
             _LOG.warning("files of the deleted branch '%s' stay: %s", branch, error)
@@ -257,13 +258,13 @@ def _check_name_is_free(branch: str, branches: dict[str, BranchInfo]) -> None:
     for other in branches:
         if other.startswith(f"{branch}/") or branch.startswith(f"{other}/"):
             raise BranchExists(
-                f"branch '{branch}' cannot live beside '{other}': "
+                f"branch '{branch}' conflicts with branch '{other}': "
                 "no name may be a path prefix of another",
                 hint="choose another name",
                 details={"branch": branch, "other": other},
             )
     if branch.split("/", 1)[0] == MAIN:
-        raise InputError(f"branch '{branch}' cannot live below 'main'", hint="choose another name")
+        raise InputError(f"branch '{branch}' cannot be below 'main'", hint="choose another name")
 
 
 def _needed(branch: str, other: str, what: str) -> BranchInUse:
@@ -298,10 +299,10 @@ def clear_orphan(store: GraphStore, pin: Pin, branch: str | None) -> None:
 
 
 def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) -> None:
-    """Remove a fork that no manifest names, after the forks that were made from it.
+    """Remove a fork that no manifest references, after the forks created from it.
 
-    A fork of it that its branch still uses keeps it; a leftover one does not, even if a branch of
-    that name exists again. The caller holds the fork's lease.
+    It is kept if its branch still uses a fork of it; leftover forks do not keep it, even if a
+    branch of that name exists again. The caller holds the fork's lease.
     """
     branches = store.inline.branches(location)
     for child in [name for name, info in branches.items() if info.parent == branch]:
@@ -326,7 +327,7 @@ def _shows_its_fork(store: GraphStore, table_key: str, branch: str) -> bool:
 
 
 def _check_not_owned(store: GraphStore, pin: Pin, branch: str, cause: OmniGraphError) -> None:
-    """Read the manifest anew before anything is removed."""
+    """Reread the manifest before anything is removed."""
     try:
         now = store.manifest(branch).current().pin(pin.table_key)
     except StorageError as error:

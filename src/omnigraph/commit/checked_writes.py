@@ -1,11 +1,11 @@
-"""Changes of the manifest that are read back before they are acknowledged.
+"""Reads back changes of the manifest before they are acknowledged.
 
 Lance's local writer may lose a disk error, and the manifest is written and made visible in one
 call. So after each change, under the publish lease, the new version is opened as another process
-would open it, its files are checked and its rows compared. Damage is taken back before the write is
-acknowledged: a version that cannot be opened is set aside; any other is followed by a version with
-the previous content, and recorded as void. A writer that died before it could do so leaves the
-damage to the next one: ``ensure_readable``.
+would open it, its files are checked and its rows compared. A damaged version is withdrawn before
+the write is acknowledged: one that cannot be opened is set aside; any other is followed by a
+version with the previous content, and recorded as void. If the writer dies before that, the next
+writer withdraws it: ``ensure_readable``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NotTakenBack(StorageUnknown):
 
 
 class BuiltUpon(StorageCorrupt):
-    """A damaged version with later versions on top: it cannot be taken back."""
+    """A damaged version with later versions on top: it cannot be withdrawn."""
 
 
 def upsert_checked(manifest: Manifest, writer: Ledger, rows: Sequence[Row]) -> int:
@@ -96,7 +96,7 @@ def _check(manifest: Manifest, writer: Ledger, read_back: Callable[[], None]) ->
 
 
 def _withdraw(manifest: Manifest, writer: Ledger, damage: Damaged) -> None:
-    """Take a damaged version back, under the publish lease; raises when that cannot be done."""
+    """Withdraw a damaged version, under the publish lease; raises if that fails."""
     version = writer.version
     if manifest.datasets.newest(manifest.ref, version) != version:
         raise BuiltUpon(
@@ -108,9 +108,9 @@ def _withdraw(manifest: Manifest, writer: Ledger, damage: Damaged) -> None:
         if writer.withdraw(damage):
             _mark_void(manifest, writer, version, damage)
     except OmniGraphError as error:
-        _LOG.warning("the damaged version %s could not be taken back: %s", version, error)
+        _LOG.warning("the damaged version %s could not be withdrawn: %s", version, error)
         raise NotTakenBack(
-            f"version {version} of '{manifest.ref.path}' is damaged and could not be taken back"
+            f"version {version} of '{manifest.ref.path}' is damaged and could not be withdrawn"
         ) from error
 
 
@@ -125,10 +125,10 @@ def _mark_void(manifest: Manifest, writer: Ledger, version: int, damage: Damaged
 
 
 def ensure_readable(store: GraphStore, branch: str | None) -> bool:
-    """Take back an unreadable newest version of a branch's manifest; says whether there was one.
+    """Withdraw an unreadable newest version of a branch's manifest; returns whether there was one.
 
     A writer died, or its disk was full, after a damaged version had become visible. Nothing in it
-    was acknowledged unless its checksums were recorded: then it was damaged later, and stays.
+    was acknowledged unless its checksums were recorded: then it was damaged later, and is kept.
     """
     manifest = store.manifest(branch)
     try:
@@ -139,13 +139,13 @@ def ensure_readable(store: GraphStore, branch: str | None) -> bool:
             is_repaired = _take_back_newest(manifest)
         if not is_repaired:
             raise
-        _LOG.warning("a damaged version of '%s' was taken back", manifest.ref.path)
+        _LOG.warning("a damaged version of '%s' was withdrawn", manifest.ref.path)
         manifest.current()
         return True
 
 
 def _take_back_newest(manifest: Manifest) -> bool:
-    """Take the newest version back if it is damaged and was never acknowledged."""
+    """Withdraw the newest version if it is damaged and was never acknowledged."""
     datasets, ref = manifest.datasets, manifest.ref
     versions = datasets.listed_versions(ref)
     if not datasets.root.is_local or len(versions) < 2:
@@ -156,7 +156,7 @@ def _take_back_newest(manifest: Manifest) -> bool:
     if set_aside_unreadable(datasets, ref, head, base) < head:
         return True
     if _is_whole(manifest, head):
-        # Another process took the damaged one back.
+        # Another process withdrew the damaged one.
         return True
     if not _is_whole(manifest, base):
         return False

@@ -1,7 +1,7 @@
-"""What happened to the tables of a sidecar, and what to do about it.
+"""Classifies the tables of a sidecar, and decides between roll forward and roll back.
 
-Nothing here reads or writes: versions in, verdict out. Sidecars of the reference are judged by
-versions alone (:func:`classify`); ours name their transactions, so what landed is known exactly
+Pure functions: versions in, verdict out. Sidecars of the reference are classified by versions alone
+(:func:`classify`); ours list their transactions, so the landed ones are known exactly
 (:func:`classify_exact`). One decision covers all tables of a sidecar: :func:`decide`.
 """
 
@@ -14,16 +14,16 @@ from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
 from omnigraph.errors import InternalError
 
 CONFIRMATION_VERSION = 2
-"""From this sidecar version on a merge says which versions it reached; not the newest version."""
+"""From this sidecar version on a merge records the versions it reached; not the newest version."""
 
 
 class Classification(Enum):
-    """What became of one table of a sidecar."""
+    """The classification of one table of a sidecar."""
 
     NO_MOVEMENT = "NoMovement"
-    """Nothing of the sidecar lies above the pin."""
+    """Nothing of the sidecar is above the pin."""
     ROLLED_PAST_EXPECTED = "RolledPastExpected"
-    """Everything landed and waits to be published."""
+    """Everything landed and is not published yet."""
     UNEXPECTED_AT_P1 = "UnexpectedAtP1"
     """One version above the pin that is not the planned one."""
     UNEXPECTED_MULTISTEP = "UnexpectedMultistep"
@@ -31,7 +31,7 @@ class Classification(Enum):
     INCOMPLETE_PHASE_B = "IncompletePhaseB"
     """Only a part of the planned commits landed."""
     INVARIANT_VIOLATION = "InvariantViolation"
-    """The observations cannot be true together; nothing may be touched."""
+    """The observations contradict each other; nothing may be touched."""
 
 
 class ClassifyMode(Enum):
@@ -42,7 +42,7 @@ class ClassifyMode(Enum):
     LOOSE = "loose"
     """Several commits of derived state; any number of them may be published."""
     CONFIRMED = "confirmed"
-    """Several commits that only count together; the writer confirms the versions it reached."""
+    """Several commits that are valid only together; the writer confirms the versions it reached."""
 
 
 class Decision(Enum):
@@ -52,11 +52,11 @@ class Decision(Enum):
     ROLL_BACK = "RollBack"
     ABORT = "Abort"
     COMPLETED = "Completed"
-    """The publish went through; only the sidecar was left behind."""
+    """The publish succeeded; only the sidecar was left."""
 
 
 def mode_of(sidecar: Sidecar) -> ClassifyMode:
-    """The mode in which :func:`classify` judges the tables of a sidecar."""
+    """The mode for :func:`classify` of the tables of a sidecar."""
     match sidecar.writer_kind:
         case WriterKind.MUTATION | WriterKind.LOAD:
             return ClassifyMode.STRICT
@@ -68,7 +68,7 @@ def mode_of(sidecar: Sidecar) -> ClassifyMode:
 
 
 def classify(head: int, pin: int, sidecar_pin: SidecarPin, mode: ClassifyMode) -> Classification:
-    """Judge a table by versions alone.
+    """Classify a table by versions alone.
 
     ``head`` is the newest version of the table on the sidecar's branch, ``pin`` the one that the
     manifest shows now, 0 when it shows none.
@@ -96,10 +96,10 @@ def classify(head: int, pin: int, sidecar_pin: SidecarPin, mode: ClassifyMode) -
 
 
 def classify_exact(head: int, pin: int, sidecar_pin: SidecarPin, landed: int) -> Classification:
-    """Judge a table of a sidecar that names its transactions, by which of them are there.
+    """Classify a table of a sidecar that lists its transactions, by those that landed.
 
-    ``landed`` counts the planned transactions that are found, in order, at the versions
-    expected + 1, expected + 2, and so on. What counts is whether any of them lies above the pin:
+    ``landed`` counts the planned transactions found, in order, at the versions expected + 1,
+    expected + 2, and so on. The result depends on whether any of them is above the pin:
 
     ===============================  =========  ====================
     landed, top = expected + landed  head       class
@@ -144,10 +144,10 @@ def decide(
 ) -> Decision:
     """All or nothing for one sidecar.
 
-    ``pins`` has for each table the version that the manifest shows now and the one that the
-    writer expected. ``published`` says whether the commit of the sidecar is known to be in the
-    history, or known not to be; when it is not known, tables without movement of which one shows
-    more than expected count as published. That guess takes a finished roll-back for a publish.
+    ``pins`` has for each table the version that the manifest shows now and the one that the writer
+    expected. ``published`` is whether the commit of the sidecar is in the history, ``None`` if
+    unknown. If unknown, tables without movement count as published when one of them shows a version
+    above the expected one. That guess mistakes a finished rollback for a publish.
     """
     if Classification.INVARIANT_VIOLATION in classifications:
         return Decision.ABORT

@@ -2,7 +2,7 @@
 
 Product code calls ``reached(Failpoint.X)`` when it has passed a boundary; that does nothing
 unless a test has installed a hook. The catalogue is complete: a test proves that every name in
-it is crossed somewhere and that nothing else is. No setting turns a hook on.
+it is crossed somewhere and that no other name is. No setting enables a hook.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Failpoint(StrEnum):
     WRITE_AFTER_FORK = "write.after_fork"
     """The tables that the branch did not own yet are forked."""
     WRITE_AFTER_SIDECAR = "write.after_sidecar"
-    """The intent is durable; no table has moved."""
+    """The sidecar is durable; no table has moved."""
     WRITE_BETWEEN_TABLES = "write.between_tables"
     """One table has moved and another has not; crossed once for each gap."""
     WRITE_BETWEEN_STEPS = "write.between_steps"
@@ -39,7 +39,7 @@ class Failpoint(StrEnum):
     WRITE_AFTER_PUBLISH = "write.after_publish"
     """Readers see the write; its sidecar still exists."""
     WRITE_AFTER_SIDECAR_DELETE = "write.after_sidecar_delete"
-    """The sidecar is gone; the leases are still held."""
+    """The sidecar is deleted; the leases are still held."""
 
     PUBLISH_BEFORE = "publish.before"
     """An attempt is checked and about to commit to the manifest; crossed for each attempt."""
@@ -60,16 +60,16 @@ class Failpoint(StrEnum):
     BRANCH_AFTER_CLAIM = "branch.after_claim"
     """A load has announced the branch that it is about to create for itself."""
     BRANCH_AFTER_CREATE = "branch.after_create"
-    """The branch of the manifest exists; nothing is acknowledged."""
+    """The branch of the manifest exists; the load is not acknowledged."""
     BRANCH_BEFORE_UNCLAIM = "branch.before_unclaim"
     """A load's branch is committed to, or removed; the claim on it still exists."""
     BRANCH_BEFORE_REF_DELETE = "branch.before_ref_delete"
-    """A branch passed every refusal and is about to lose its name."""
+    """A branch passed all checks and its reference is about to be deleted."""
     BRANCH_BEFORE_TABLE_CLEANUP = "branch.before_table_cleanup"
-    """The name is gone; the branch's forks of tables are not."""
+    """The reference is deleted; the branch's forks of tables are not."""
 
     FORK_BEFORE_RECLAIM = "fork.before_reclaim"
-    """A fork that no manifest names is about to be removed."""
+    """A fork that no manifest references is about to be removed."""
     FORK_BEFORE_CREATE = "fork.before_create"
     """A table is about to be forked for the first write of a branch."""
 
@@ -89,14 +89,14 @@ class Failpoint(StrEnum):
     RECOVERY_AFTER_AUDIT = "recovery.after_audit"
     """The recovery is audited; the sidecar still exists."""
     RECOVERY_AFTER_DELETE = "recovery.after_delete"
-    """The sidecar is gone; the leases are still held."""
+    """The sidecar is deleted; the leases are still held."""
 
     SCHEMA_BEFORE_STAGING = "schema.before_staging"
     """The tables of a schema apply have moved; none of its files is written."""
     SCHEMA_AFTER_STAGING = "schema.after_staging"
-    """Its files stand beside the live ones; nothing is published."""
+    """Its files are staged beside the live ones; nothing is published."""
     SCHEMA_BEFORE_CLEANUP = "schema.before_cleanup"
-    """The new schema is in force; data that is to be lost is still there."""
+    """The new schema is in force; hard-dropped data still exists."""
 
     STAGING_BEFORE_PROMOTE = "staging.before_promote"
     """Staged schema files are complete and about to replace the live ones."""
@@ -104,12 +104,12 @@ class Failpoint(StrEnum):
     """Some schema files are promoted and others are not; crossed once for each gap."""
 
     INDEXES_AFTER_STAGE = "indexes.after_stage"
-    """Index files are built; no table names them."""
+    """Index files are built; no table references them."""
 
     OPTIMIZE_BEFORE_COMPACTION = "optimize.before_compaction"
-    """What is to be rewritten and indexed is decided; nothing is written."""
+    """The plan of rewrites and indexes is made; nothing is written."""
     OPTIMIZE_AFTER_COMPACTION = "optimize.after_compaction"
-    """Rows are written again; no version names them."""
+    """Rows are rewritten; no version references them."""
     OPTIMIZE_AFTER_STAGE = "optimize.after_stage"
     """The indexes over them are built too; no table has moved."""
 
@@ -118,17 +118,17 @@ class Failpoint(StrEnum):
     CLEANUP_BEFORE_FORK = "cleanup.before_fork"
     """An unused fork is about to be removed; crossed for each."""
     CLEANUP_BEFORE_MANIFEST = "cleanup.before_manifest"
-    """Old states of a branch are about to go from its manifest; their tables are still there."""
+    """Old states of a branch are about to be removed from its manifest; tables are untouched."""
     CLEANUP_BEFORE_TABLE = "cleanup.before_table"
     """Unused versions of a table are about to be removed; crossed for each copy."""
     CLEANUP_BEFORE_EMPTYING = "cleanup.before_emptying"
-    """A table that was dropped, and that no state shows, is about to lose its rows."""
+    """The rows of a dropped table that no state shows are about to be removed."""
     REMOVAL_AFTER_INTENT = "removal.after_intent"
-    """Which versions of a table go is written down; none has gone; crossed for each copy."""
+    """The removal of versions is recorded; none is removed yet; crossed for each copy."""
     REMOVAL_AFTER_VERSIONS = "removal.after_versions"
-    """The versions are gone; files that only they named are not; crossed for each copy."""
+    """The versions are removed; files that only they referenced are not; crossed for each copy."""
     CLEANUP_BEFORE_REST = "cleanup.before_rest"
-    """All versions are gone that go; derived files and markers are not."""
+    """All removable versions are removed; derived files and markers are not."""
 
 
 Hook = Callable[[Failpoint], None]
@@ -137,7 +137,7 @@ _hook: Hook | None = None
 
 
 def reached(point: Failpoint) -> None:
-    """Say that a boundary was passed.
+    """Report that a boundary was passed.
 
     >>> reached(Failpoint.PUBLISH_BEFORE)
     """
@@ -147,14 +147,14 @@ def reached(point: Failpoint) -> None:
 
 
 def install(hook: Hook | None) -> None:
-    """Call ``hook`` at every boundary, in the thread that passes it; ``None`` stops that."""
+    """Call ``hook`` at every boundary, in the thread that passes it; ``None`` removes it."""
     global _hook
     _hook = hook
 
 
 @contextmanager
 def hooked(hook: Hook) -> Iterator[None]:
-    """Install a hook for the length of a block, then whatever was installed before.
+    """Install a hook for a block, then restore the previous one.
 
     >>> passed = []
     >>> with hooked(passed.append):

@@ -1,4 +1,4 @@
-"""Commits, tags, the snapshots they lead to, and naming a state of the graph by any of them."""
+"""Commits, tags and their snapshots, and resolving a reference to a state of the graph."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Commit:
     completes: tuple[str, ...] = ()
     """The interrupted commits that this recovery completed."""
     kind: str | None = None
-    """What made it: ``load``, ``merge``, ``revert`` and so on; none where unknown."""
+    """The kind of write: ``load``, ``merge``, ``revert`` and so on; ``None`` if unknown."""
 
     @staticmethod
     def of(row: CommitRow) -> Commit:
@@ -110,8 +110,8 @@ class History:
         manifest = self._store.manifest(row.branch) if row.branch != manifest.branch else manifest
         version = row.manifest_version
         newest = manifest.current().manifest_version
-        # The recorded version is the planned one; a publish without a commit may have come
-        # between, and then the row is in a later version.
+        # The recorded version is the planned one. If a publish without a commit came first, the row
+        # is in a later version.
         while version <= newest:
             if manifest.void(version) is None:
                 snapshot = manifest.at_version(version)
@@ -125,9 +125,9 @@ class History:
         )
 
     def snapshot_at(self, branch: str | None, moment: datetime) -> Snapshot:
-        """The state of a branch at a moment: that of its newest commit until then."""
+        """The state of a branch at a time: that of its newest commit up to then."""
         if moment.tzinfo is None:
-            raise InputError("the moment has no time zone", hint="pass an aware datetime")
+            raise InputError("the time has no time zone", hint="pass an aware datetime")
         micros = int(moment.timestamp() * 1_000_000)
         commits = self._store.manifest(branch).commits()
         before = [commit for commit in commits if commit.created_at <= micros]
@@ -183,7 +183,7 @@ class Tags:
         return _tag(row)
 
     def create(self, name: str, commit_id: str, actor: str | None, *, move: bool = False) -> Tag:
-        """Name a commit; an existing tag is only moved when asked for."""
+        """Tag a commit; an existing tag is moved only with ``move``."""
         tag = check_tag(name)
         with self._lock():
             commit = History(self._store).commit(commit_id)
@@ -240,7 +240,7 @@ class SnapshotRef:
             )
 
     def resolve(self, store: GraphStore) -> Snapshot:
-        """The state as the store has it."""
+        """Look the state up in the store."""
         if isinstance(self.at, datetime):
             return History(store).snapshot_at(normal_branch(self.branch), self.at)
         if self.at is not None:
@@ -253,7 +253,7 @@ class SnapshotRef:
         return manifest.current() if self.version is None else manifest.at_version(self.version)
 
     def target(self, snapshot: Snapshot) -> dict[str, str]:
-        """The state that was read, as a result reports it."""
+        """The state that was read, in the form that a result reports."""
         name = self.at if isinstance(self.at, str) else self.commit or self.tag
         return {"branch": branch_label(snapshot.branch)} if name is None else {"snapshot": name}
 

@@ -1,4 +1,4 @@
-"""Creating a graph, and the recovery that opening one starts with."""
+"""Creation of a graph, and recovery when one is opened."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from omnigraph.storage.leases.local import LEASE_FOLDER
 from omnigraph.storage.removed_versions import start_record
 from omnigraph.storage.tables.ledger import Ledger
 
-# The lock branch of a schema apply by the reference program says nothing about its holder.
+# The lock branch of the reference program's schema apply does not identify its holder.
 _ABANDONED_SECONDS = 600
 
 
 def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contract:
     """Create a graph. Of several concurrent calls at one root, exactly one succeeds.
 
-    The manifest is written last and in one piece: until then there is no graph, and ``force``
-    replaces what a crash left.
+    The manifest is written last and atomically: until then there is no graph, and ``force``
+    replaces the leftovers of a crash.
     """
     files = store.schema_files
     if not force and files.present():
@@ -43,7 +43,7 @@ def init_graph(store: GraphStore, source: str, *, force: bool = False) -> Contra
         with store.leases.acquire([INIT_LEASE], store.timeouts.lease):
             _claim_and_create(store, catalog, source, force)
     finally:
-        # It held the lease; the first write creates the directory again.
+        # It contained the lease; the first write recreates the directory.
         store.objects.remove_if_empty(LEASE_FOLDER)
     try:
         return files.load()
@@ -112,7 +112,7 @@ def _first_rows(store: GraphStore, catalog: Catalog, source: str) -> list[Row]:
 
 
 def table_location(entity_type: NodeType | EdgeType) -> str:
-    """Where the table of a type lies, relative to the root.
+    """The location of the table of a type, relative to the root.
 
     >>> table_location(compile_schema("node Person { x: I32? }").node("Person"))
     'nodes/40d76f1f51639ec0'
@@ -122,9 +122,9 @@ def table_location(entity_type: NodeType | EdgeType) -> str:
 
 
 def recover(store: GraphStore, *, full: bool, is_clean: bool = False) -> list[Recovered]:
-    """Finish or undo what dead writers left: sidecars, staging files, branches of loads.
+    """Complete or undo the leftovers of dead writers: sidecars, staging files, branches of loads.
 
-    ``is_clean`` says that the caller has seen neither sidecars nor claims.
+    ``is_clean`` means that the caller has seen neither sidecars nor claims.
     """
     recovered = [] if is_clean else Recovery(store).heal(full=full)
     if SchemaStaging(store.objects).present():

@@ -49,12 +49,12 @@ MANIFEST = "__manifest"
 KEY = "object_id"
 _HISTORY = 16
 LISTS_AFTER = 30.0
-"""After so many seconds without a probe the versions are listed: the next may be gone by then."""
+"""Seconds without a probe after which versions are listed: the next may have been removed."""
 _T = TypeVar("_T")
 
 
 class Manifest:
-    """The manifest of one branch. Safe to share between threads."""
+    """The manifest of one branch. Thread-safe."""
 
     def __init__(
         self, datasets: Datasets, branch: str | None, await_publisher: Callable[[str | None], None]
@@ -68,7 +68,7 @@ class Manifest:
         self._state = ManifestState()
         self._version = 0
         self.fragments: frozenset[int] = frozenset()
-        """The fragments of the newest version that was read."""
+        """The fragments of the newest version read so far."""
         self._life: str | None = None
         self._identity: str | None = None
         self._snapshot: Snapshot | None = None
@@ -78,11 +78,11 @@ class Manifest:
     # -- reading -------------------------------------------------------------------------
 
     def current(self) -> Snapshot:
-        """The newest snapshot, also when another process published it."""
+        """The newest snapshot, of this or another process."""
         return self._on_newest(lambda: self._snapshot)  # type: ignore[return-value]
 
     def with_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
-        """Run something short on the newest state and its version."""
+        """Call a short function with the newest state and its version."""
         return self._on_newest(lambda: work(self._state, self._version))
 
     def identity(self) -> str | None:
@@ -90,10 +90,10 @@ class Manifest:
         return self._on_newest(lambda: self._identity)
 
     def _on_newest(self, work: Callable[[], _T]) -> _T:
-        """Run something on the newest version.
+        """Call a function on the newest version.
 
-        Its publisher may be about to take back a version that cannot be read: then this waits for
-        it, without blocking others.
+        If the newest version is unreadable, its publisher may be about to withdraw it: this waits
+        for the publisher, without blocking others.
         """
         try:
             with self._lock, self._detect_deletion():
@@ -102,7 +102,7 @@ class Manifest:
         except StorageCorrupt:
             self._await_publisher(self.branch)
         with self._lock, self._detect_deletion():
-            # What was read of the damaged version must not be used.
+            # Nothing read from the damaged version may be used.
             self._reader = None
             self._refresh()
             return work()
@@ -193,7 +193,7 @@ class Manifest:
 
     @contextmanager
     def _detect_deletion(self) -> Iterator[None]:
-        """Report a missing file as a missing branch where its reference is gone, too.
+        """Report a missing file as a missing branch if the reference is missing, too.
 
         Deleting a branch removes the reference first.
         """
@@ -217,8 +217,8 @@ class Manifest:
         fragments = self._reader.fragments
         state, read = self._state, self.fragments
         if not read <= fragments:
-            # It was compacted, or a damaged version was taken back: rows that were added may be
-            # gone, or would be counted twice.
+            # It was compacted, or a damaged version was withdrawn: added rows may be gone, or would
+            # be counted twice.
             state, read = ManifestState(), frozenset()
         state.add_arrow(self._reader.read(fragments=fragments - read))
         self._state = state
@@ -270,9 +270,9 @@ class Manifest:
         self._snapshot = self._state.snapshot(version, self.branch, self._life)
 
     def _probe_life(self) -> str | None:
-        """The tag of the branch's reference, which distinguishes it from a later one of that name.
+        """The tag of the branch's reference, different from later branches of its name.
 
-        The reference is the authority: a branch without one is deleted, whatever files it left.
+        The reference is authoritative: a branch without one is deleted, whatever files remain.
         """
         if self.branch is None:
             return None
@@ -298,7 +298,7 @@ class Manifest:
                 self._take_over(version, fragments)
 
     def forget_versions(self) -> None:
-        """Drop cached versions, since some were removed; the next read lists what is left."""
+        """Drop cached versions, since some were removed; the next read lists the remaining ones."""
         with self._lock:
             self._history.clear()
             self._looked = -math.inf
@@ -350,7 +350,7 @@ class Manifests:
             return manifest
 
     def forget(self, branch: str | None = None) -> None:
-        """Drop what is cached of a branch, or of all."""
+        """Drop the cache of a branch, or of all."""
         with self._lock:
             if branch is None:
                 self._cached.clear()
@@ -359,7 +359,7 @@ class Manifests:
 
 
 def branch_reference(branch: str) -> str:
-    """The file that makes a branch of the manifest exist."""
+    """The reference file of a branch of the manifest."""
     return f"{MANIFEST}/{branch_file(branch)}"
 
 

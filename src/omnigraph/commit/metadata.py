@@ -1,8 +1,8 @@
 """The metadata of a commit: the keys that only this program writes, and the receipt of a write.
 
 The keys are part of the metadata of a ``graph_commit`` row, after the keys of the format, and other
-programs ignore them. An empty key is left out. Unknown keys are kept, so that a commit of a newer
-release can be read and written again.
+programs ignore them. Empty keys are left out. Unknown keys are kept, so that a commit of a newer
+release can be read and rewritten.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from omnigraph.storage.tables.types import StagedTable
 LOAD = "load"
 """The counts of a load that are not part of its receipt."""
 LOAD_BRANCH = "load_branch"
-"""What a load did about its branch."""
+"""What a load did with its branch."""
 MERGE = "merge"
-"""What a merge brought, and what was decided about its conflicts."""
+"""What a merge included, and how its conflicts were resolved."""
 OTHERS = "other properties"
 """The entry of ``ignored`` for properties beyond the limit of names."""
 BESIDE_DATA = " beside data"
@@ -79,8 +79,8 @@ class Group:
 class SchemaEvent:
     """A change of a type or property, by its stable ids.
 
-    ``step`` is the migration step as data: ``kind``, ``type_kind``, names, and what else it says;
-    of a type that was added also its properties, and the ``value`` that existing rows got.
+    ``step`` is the migration step as data: ``kind``, ``type_kind``, names and further fields; for
+    an added type also its properties, and the ``value`` that existing rows got.
     """
 
     step: Mapping[str, Any]
@@ -99,7 +99,7 @@ class SchemaEvent:
 
     @property
     def type_name(self) -> str:
-        """The name of the type after the event; of one that was dropped, before it."""
+        """The name of the type after the event; for a dropped type, before it."""
         step = self.step
         named = "type_name" if "type_name" in step else "name" if "name" in step else "to"
         return str(step.get(named, ""))
@@ -111,7 +111,7 @@ class SchemaEvent:
     def describe(self) -> str:
         """One line for people."""
         try:
-            # The difference between two states does not say how something was dropped.
+            # A diff of two states does not show the drop mode.
             text = step_from_json({"mode": str(DropMode.SOFT), **self.step}).describe()
         except InputError:
             return f"{self.kind} of type {self.type_id}"
@@ -175,14 +175,14 @@ class CommitMetadata:
             elif key == "schema_events":
                 value = [event.to_json() for event in value]
             elif key == COMPLETES:
-                # One is a text, as it was before there were groups.
+                # A single id is stored as a string, as before groups existed.
                 value = list(value) if len(value) > 1 else value[0]
             content[key] = value
         return {**content, **self.other}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> CommitMetadata:
-        """The inverse of ``to_json``; ``StorageCorrupt`` when a key of ours is something else."""
+        """The inverse of ``to_json``; ``StorageCorrupt`` for an invalid value."""
         content: dict[str, Any] = {"other": {}}
         for key, raw in value.items():
             if key not in _READERS:
@@ -272,7 +272,7 @@ class TableCounts:
 class Receipt:
     """The commit that a write made. ``version`` is the version of the graph on its branch.
 
-    A write that changed nothing made no commit: its ``commit_id`` is none.
+    A write that changed nothing made no commit: its ``commit_id`` is ``None``.
     ``met`` counts the rows that the statements of a mutation matched, each once per statement;
     the counts of ``tables`` are those of the commit.
     """

@@ -1,7 +1,7 @@
-"""Names of branches, tags, actors and leases: what is allowed, and how they are written.
+"""Names of branches, tags, actors and leases: validation and spelling.
 
-A name is taken exactly as it is given, never trimmed. Only new names are checked: whatever a graph
-holds already can be read, listed and deleted under its name.
+A name is used exactly as given, never trimmed. Only new names are checked: existing ones can always
+be read, listed and deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from omnigraph.errors import BranchNotFound, InputError
 from omnigraph.escaping import has_controls
 
 SCHEMA_LOCK = "__schema_apply_lock__"
-"""The branch whose existence says that a schema is being applied; hidden from users."""
+"""The branch that exists while a schema is applied; hidden from users."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
 _LONGEST = 200
@@ -37,7 +37,7 @@ def normal_branch(name: str | None) -> str | None:
 
 
 def branch_label(branch: str | None) -> str:
-    """A branch as people call it."""
+    """The display name of a branch."""
     return branch or MAIN
 
 
@@ -46,20 +46,20 @@ def missing_branch(branch: str) -> BranchNotFound:
 
 
 def check_new_branch(name: str) -> str:
-    """The name of a branch that is to be created, or ``InputError`` with what is wrong.
+    """Validate the name of a new branch; ``InputError`` if it is invalid.
 
     >>> check_new_branch("review/2026-05")
     'review/2026-05'
     """
     branch = normal_branch(name)
     if branch is None:
-        raise InputError("cannot create branch 'main'", hint="it is always there")
+        raise InputError("cannot create branch 'main'", hint="it always exists")
     _check_path(branch, "branch")
     return branch
 
 
 def check_tag(name: str) -> str:
-    """The name of a tag, or ``InputError`` with what is wrong."""
+    """Validate the name of a tag; ``InputError`` if it is invalid."""
     if not name.strip():
         raise InputError("the name of a tag cannot be empty")
     _check_path(name, "tag")
@@ -67,7 +67,7 @@ def check_tag(name: str) -> str:
 
 
 def check_actor(actor: str) -> str:
-    """Who writes, or ``InputError``: a history of actors is read line by line.
+    """Validate the name of an actor: no control characters, since histories are printed by line.
 
     >>> check_actor("agent 7")
     'agent 7'

@@ -1,4 +1,4 @@
-"""Opening a graph. Modules that only writers need are imported only for them."""
+"""Opens a graph. Modules that only writers need are imported only for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[Recovered]]:
     """Check the format, and for a writable handle recover from crashes.
 
-    A read-only handle recovers nothing, and takes the schema of the newest state from the manifest.
+    A read-only handle recovers nothing, and reads the schema of the newest state from the manifest.
     """
     if not store.root.is_local:
         # An unreachable server fails here in seconds; Lance waits for minutes.
@@ -34,7 +34,7 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
 
     ensure_readable(store, None)
     heal_if_moved(store)
-    # One listing for sidecars, claims and removals: mostly there is none of them.
+    # One listing for sidecars, claims and removals: usually there are none.
     leftovers = (".json", ".branch", ".cleanup")
     is_clean = not any(name.endswith(leftovers) for name in store.objects.list(FOLDER))
     recovered = recover(store, full=True, is_clean=is_clean)

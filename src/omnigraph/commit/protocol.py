@@ -1,10 +1,11 @@
-"""The one way a write becomes part of the graph.
+"""The commit protocol: every write becomes part of the graph through ``commit_write``.
 
-A writer brings a function that stages its tables; the steps are always the same. Tables are staged
-without leases where possible, because staging may take long. Then, under the lease of each (table,
-branch): compare the pins, and stage again if they moved; **A** write the sidecar; **B** commit the
-tables, each exactly one version further; **C** publish; **D** delete the sidecar. A living process
-undoes at once what fails after A; a process that dies leaves its sidecar to ``recovery``.
+A writer provides a function that stages its tables; the steps are always the same. Tables are
+staged without leases where possible, because staging may take long. Then, under the lease of each
+(table, branch): compare the pins, and stage again if they moved; **A** write the sidecar; **B**
+commit the tables, each exactly to its next version; **C** publish; **D** delete the sidecar. A live
+process undoes a failure after A immediately; a process that dies leaves its sidecar to
+``recovery``.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _PAUSE_SECONDS = 0.05
 
 
 def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
-    """Commit a write. One that changes nothing makes no commit."""
+    """Commit a write. A write that changes nothing makes no commit."""
     recovery = Recovery(store)
     recovery.heal()
     deadline = time.monotonic() + store.timeouts.lease
@@ -128,7 +129,7 @@ class _Write:
             if request.idempotency_key is not None:
                 self._refuse_repeat(request.idempotency_key)
             self._check_schema(now)
-            # Detected here it costs nothing; at the publish the tables would have to be restored.
+            # Cheap to detect here; at the publish the tables would have to be restored.
             check_head(now.head, request.if_commit)
             if prepared is None or self._is_stale(prepared, seen, now):
                 self._refuse_drift(now, request.touches)
@@ -147,20 +148,20 @@ class _Write:
         try:
             return self._request.prepare(WriteView(self._store, snapshot, may_fork=may_fork))
         except (StorageMissing, HistoryGone) as error:
-            # Usually the branch was deleted meanwhile, with its tables.
+            # Usually the branch was deleted concurrently, with its tables.
             if self._manifest.current().e_tag == snapshot.e_tag:
                 raise
             raise Conflict(
-                f"branch '{branch_label(self._request.branch)}' was deleted and made again",
+                f"branch '{branch_label(self._request.branch)}' was deleted and recreated",
                 hint="refresh and retry",
             ) from error
 
     def _check_schema(self, snapshot: Snapshot) -> None:
-        """Refuse to write under one schema what was prepared under another."""
+        """Refuse a write that was prepared under another schema."""
         expected, row = self._request.schema_hash, snapshot.schema
         if expected is None or row is None or row.schema_hash == expected:
             return
-        # Another program changes the schema without such a row: then the files decide.
+        # Another program changes the schema without this row: then the files decide.
         current = self._store.schema_files.load(allow_missing=True).schema_hash
         if current != expected:
             raise SchemaChanging(
@@ -231,7 +232,7 @@ class _Write:
         except (OutcomePending, BuiltUpon):
             raise
         except PublishContention as error:
-            raise self._pending("others kept it from being published") from error
+            raise self._pending("concurrent writers prevented its publish") from error
         except OmniGraphError as error:
             version = self._recover_or_undo(sidecar, error, guard)
         reached(Failpoint.WRITE_AFTER_PUBLISH)
@@ -279,9 +280,9 @@ class _Write:
         )
 
     def _recover_or_undo(self, sidecar: Sidecar, error: OmniGraphError, guard: LeaseGuard) -> int:
-        """A recovery may have taken this writer for dead and completed the write: it succeeded.
+        """If a recovery took this writer for dead and completed the write, it succeeded.
 
-        Otherwise the write is undone and the error raised. Where that fails, the outcome is
+        Otherwise the write is undone and the error raised. If the undo fails, the outcome is
         pending.
         """
         try:
@@ -298,7 +299,7 @@ class _Write:
         if ended is None and not undo_write(self._store, sidecar, error, guard):
             raise self._pending("it could neither be published nor undone") from error
         if isinstance(error, StorageUnknown):
-            # The undo has made the outcome known.
+            # After the undo the outcome is known.
             raise StorageUnavailable(
                 "the store does not answer; the write was undone", hint="repeat the write"
             ) from error
@@ -393,7 +394,7 @@ class _Write:
         return self._store.publisher.publish(self._manifest, publication)
 
     def _delete_sidecar(self, sidecar: Sidecar) -> None:
-        """Delete the sidecar; one that stays is found completed by the next writer."""
+        """Delete the sidecar; if that fails, the next writer finds it completed."""
         try:
             for drop in sidecar.hard_drops:
                 announce_hard_drop(self._store, drop)
@@ -404,7 +405,7 @@ class _Write:
 
 
 class Interrupted(Exception):
-    """An interrupted write, whose sidecar still exists, has moved a table of this write."""
+    """A table of this write was moved by an interrupted write whose sidecar still exists."""
 
     def __init__(self, error: Conflict) -> None:
         super().__init__(str(error))
@@ -412,7 +413,7 @@ class Interrupted(Exception):
 
 
 def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
-    """The error to raise: recoverable where an interrupted write explains it, else not."""
+    """The error for a table ahead of its pin: recoverable if an interrupted write explains it."""
     key = pin.table_key
     text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
     details = {"table_key": key, "expected": pin.version, "actual": head}
@@ -431,7 +432,7 @@ def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
     if covered:
         return Interrupted(
             RecoveryRequired(
-                f"{text}: an interrupted write left it so",
+                f"{text}, because a write was interrupted",
                 hint="reopen the graph read-write",
                 details=details,
             )

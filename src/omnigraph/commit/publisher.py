@@ -1,8 +1,8 @@
 """Publishing: one upsert into the manifest makes everything a write did visible at once.
 
-All writers of a branch change its ``graph_head`` row, so their commits form one chain; who is
-late notices by that row and starts again from the new state. Writers of this program queue for a
-lease before they try, so that they lose to others only, not to each other.
+All writers of a branch change its ``graph_head`` row, so their commits form one chain; a writer
+that is late detects it by that row and retries on the new state. Writers of this program queue for
+a lease first, so that they lose only to other programs, not to each other.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 RETRIES = 5
 _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.25
-# A fragment costs every publish about 0.1 ms; a rewrite of all rows costs once, more as they grow.
+# A fragment costs every publish about 0.1 ms; a rewrite has a one-time cost that grows with the
+# rows.
 _MAX_FRAGMENTS = 16
 _MANIFEST_ROWS_PER_FRAGMENT = 5_000
 _LOOKUP_ATTEMPTS = 5
@@ -73,9 +74,9 @@ class CommitIntent:
 class Publication:
     """Rows that become visible together, and the versions they rely on.
 
-    ``expected`` names every table that was written or consulted, by the version that was seen;
-    0 means a table that did not exist. When one that was only consulted moved, ``revalidate``
-    checks again on the new snapshot: it returns the versions that it consulted, or raises.
+    ``expected`` has the version seen of every table that was written or consulted; 0 means that the
+    table did not exist. If a consulted table moved, ``revalidate`` validates again on the new
+    snapshot: it returns the versions that it consulted, or raises.
     """
 
     expected: Mapping[str, int]
@@ -105,11 +106,10 @@ class Publisher:
         self._limit = limit
 
     def publish(self, manifest: Manifest, publication: Publication) -> Published:
-        """Make a publication visible, or raise and leave everything as it was.
+        """Make a publication visible, or raise and change nothing.
 
-        ``VersionMismatch`` when an expectation does not hold; ``PublishContention`` when others
-        were faster until the time was up; ``OutcomePending`` when the store did not say whether
-        it took the rows.
+        Raises ``VersionMismatch`` if an expected version does not match, ``PublishContention`` if
+        concurrent writers won until the timeout, and ``OutcomePending`` if the outcome is unknown.
         """
         deadline = time.monotonic() + self._limit
         with ExitStack() as lease:
@@ -124,13 +124,13 @@ class Publisher:
         return done
 
     def forget_cleanup(self, manifest: Manifest) -> None:
-        """Remove the settings by which Lance would delete versions during a publish."""
+        """Remove the settings that make Lance delete versions during a publish."""
         self._rewrite_until(
             manifest, lambda writer: not writer.stored_cleanup, Ledger.forget_cleanup
         )
 
     def compact(self, manifest: Manifest) -> tuple[int, int]:
-        """Rewrite the manifest in as few fragments as possible; returns how many it had and has."""
+        """Rewrite the manifest in few fragments; returns their number before and after."""
         before = len(manifest.fragments)
 
         def is_compact(writer: Ledger) -> bool:
@@ -236,14 +236,14 @@ class _Attempts:
         return Published(landed, commit)
 
     def _make_durable(self, writer: Ledger) -> None:
-        """Sync the rows, which are visible already; acknowledged only if that succeeds."""
+        """Sync the rows, which are visible already, before the write is acknowledged."""
         try:
             writer.sync()
         except StorageError as error:
             raise self._undecided("is visible, but could not be synced to disk") from error
 
     def _revalidate(self, error: VersionMismatch) -> None:
-        """A table that was only consulted may move, if the write is still valid on top of it."""
+        """A consulted table may move if the write is still valid on the new version."""
         publication = self._publication
         written = {row.table_key for row in publication.versions}
         if error.details["table_key"] in written or publication.revalidate is None:
@@ -253,7 +253,7 @@ class _Attempts:
         self._publication = replace(publication, expected={**consulted, **kept})
 
     def _look_up(self, error: StorageUnknown) -> Published:
-        """The store did not answer: look for the rows, never write them again."""
+        """The store did not answer: look the rows up, never write them again."""
         publication = self._publication
         if publication.commit is None and not publication.versions:
             raise error
@@ -271,7 +271,7 @@ class _Attempts:
         raise self._undecided("may be published; the store did not answer") from error
 
     def _landed(self) -> Published | None:
-        """The publication in the manifest, found by its commit, else by a version that it pins."""
+        """The publication in the manifest, looked up by its commit or else by a pinned version."""
         publication = self._publication
         if publication.commit is not None:
             commit = self._manifest.commit(publication.commit.commit_id)
@@ -302,7 +302,7 @@ class _Attempts:
         self._manifest.published((), writer.version, writer.fragments)
         writer.note()
 
-    # -- what is to be written -----------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------
 
     def _rows(self, state: ManifestState, version: int) -> tuple[list[Row], int, CommitRow | None]:
         publication = self._publication
@@ -367,7 +367,7 @@ class _Attempts:
         return rows
 
     def _check_new(self, state: ManifestState, row: VersionRow) -> None:
-        """A version is published once; only its owner may change, and not its rows."""
+        """A version is published once; only its owner may change, not its row count."""
         published = state.versions.get(row.table_key)
         if published is None or row.version > published.version:
             return
@@ -401,7 +401,7 @@ def check_head(head: CommitRow | None, if_commit: str | None) -> None:
 def refuse_repeat(
     state: ManifestState, branch: str | None, key: str, fingerprint: str | None
 ) -> None:
-    """A write with an idempotency key is published once: raise if it was, or for another write."""
+    """Raise if a write with this idempotency key exists, or if the key belongs to another write."""
     first = state.repeats.get((branch, key))
     if first is None:
         return

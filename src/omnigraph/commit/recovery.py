@@ -1,9 +1,9 @@
 """Recovery of dead writers: roll forward when everything landed, back otherwise.
 
 A writer whose leases are free has finished or died, so a running writer is never touched, and a
-long-lived process can roll back without a restart. All sidecars are classified before the first is
-acted on, because rolling one back would make another over the same table look completed. Sidecars
-without leases come from the reference program; only a read-write open rolls them back.
+long-lived process can roll back without a restart. All sidecars are classified before any of them
+is rolled back, because a rollback would make another sidecar of the same table look completed.
+Sidecars without leases come from the reference program; only a read-write open rolls them back.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Recovery:
         self._store = store
         self._guards: list[LeaseGuard] = []
         self.waits = False
-        """Whether the last run left a sidecar alone because another writer holds a table of it."""
+        """Whether the last run skipped a sidecar because another writer holds a table of it."""
 
     def heal(self, *, full: bool = False) -> list[Recovered]:
-        """Recover every sidecar whose writer is dead; returns what was done.
+        """Recover every sidecar whose writer is dead; returns the outcomes.
 
         ``full`` also rolls back sidecars of the reference program, as an open may.
         """
@@ -112,10 +112,10 @@ class Recovery:
             dead = self._take(leases)
             reached(Failpoint.RECOVERY_AFTER_LEASES)
             verdicts = [self._judge(sidecar) for sidecar in dead]
-            # Forward first: a roll-back of another sidecar must not hit what it publishes.
+            # Forward first: a rollback of another sidecar must not hit what it publishes.
             verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
             for verdict in verdicts:
-                # Only a publisher that does not finish can prevent this.
+                # Only a hanging publisher can prevent this.
                 with suppress(PublishContention):
                     recovered = self._act(verdict, full=full)
                     if recovered is not None:
@@ -146,7 +146,7 @@ class Recovery:
                 dead.append(sidecar)
         return dead
 
-    # -- judging -------------------------------------------------------------------------
+    # -- classification ------------------------------------------------------------------
 
     def _judge(self, sidecar: Sidecar) -> _Verdict:
         manifest = self._store.manifest(sidecar.branch)
@@ -179,7 +179,7 @@ class Recovery:
         published = False if sidecar.leased else None
         decision = decide(classes, pins, published=published)
         if sidecar.undoing and decision is Decision.ROLL_FORWARD:
-            # Everything landed, but its writer gave up.
+            # Everything landed, but its writer was undoing it.
             decision = Decision.ROLL_BACK
         return _Verdict(sidecar, decision, heads)
 
@@ -195,7 +195,7 @@ class Recovery:
                 return count
         return len(entry.transactions)
 
-    # -- acting --------------------------------------------------------------------------
+    # -- roll forward and back -----------------------------------------------------------
 
     def _act(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
         sidecar = verdict.sidecar
@@ -258,7 +258,7 @@ class Recovery:
             return self._roll_back(sidecar)
         except VersionMismatch as error:
             if error.details["table_key"] not in expected:
-                # A consulted table has changed, and only the writer could validate again.
+                # A consulted table has changed, and only the writer could revalidate.
                 return self._roll_back(sidecar)
             return self._lost_race(sidecar, heads)
         assert published.commit is not None
@@ -298,7 +298,7 @@ class Recovery:
         return registrations, tombstones, versions
 
     def _lost_race(self, sidecar: Sidecar, heads: Mapping[str, int]) -> Recovered | None:
-        """Another process published first: the same result, or something else to leave alone."""
+        """Another process published first: the same result, or versions to leave alone."""
         snapshot = self._store.manifest(sidecar.branch).current()
         pins = {entry.table_key: snapshot.pin(entry.table_key) for entry in sidecar.tables}
         is_published = (
@@ -317,7 +317,7 @@ class Recovery:
         kind: RecoveryKind = RecoveryKind.ROLLED_FORWARD,
         outcomes: tuple[TableOutcome, ...] = (),
     ) -> Recovered:
-        """Record how a sidecar ended that needs nothing else."""
+        """Record the outcome of a sidecar that needs no other action."""
         if ended is not None and ended.extra.get(ROLLED_BACK) == sidecar.operation_id:
             kind = RecoveryKind.ROLLED_BACK
         self._store.publisher.make_durable(self._store.manifest(sidecar.branch))

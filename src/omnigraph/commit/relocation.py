@@ -1,9 +1,9 @@
 """Repair of a graph whose directory was moved or copied.
 
-The version files of its branches still name the original location. Reading is correct nevertheless,
-see ``storage.tables.datasets``; a writer could build on files elsewhere, so a read-write open
-rewrites the files first. They are rewritten one by one, and the one that is checked on opening
-last, so the next opening continues what a crash interrupted.
+The version files of its branches still contain the original location. Reads are correct
+nevertheless, see ``storage.tables.datasets``; a writer could build on files elsewhere, so a
+read-write open rewrites the version files first. The file that an open checks is rewritten last, so
+the next open continues after a crash.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _AT_ONCE = 8
 
 
 def heal_if_moved(store: GraphStore) -> int:
-    """Make branches name the current location; returns the number of rewritten files.
+    """Make branches refer to the current location; returns the number of rewritten files.
 
-    Costs a listing where there is no branch, and the read of one file where there is.
+    Costs one listing if there is no branch, and the read of one file if there is.
     """
     if not _is_moved(store):
         return 0
     with store.leases.acquire([MOVED_LEASE], store.timeouts.lease):
-        # Another process may have done it meanwhile.
+        # Another process may have done it concurrently.
         return _heal(store) if _is_moved(store) else 0
 
 
@@ -52,7 +52,7 @@ def heal_everything(store: GraphStore) -> int:
 
 
 def misplaced(store: GraphStore) -> int:
-    """How many version files of branches name another location."""
+    """The number of version files of branches that refer to another location."""
     home, count = GraphAddresses(store.root), 0
     for paths in _by_branch(store).values():
         for path in paths:
@@ -69,7 +69,7 @@ def _is_moved(store: GraphStore) -> bool:
         first = f"{folder}/{version_file(_forked_at(store, folder))}"
         with suppress(StorageMissing):
             return not _is_home(store, home, first)
-        # Cleanup removed it. Names count down, so the oldest is the last.
+        # Cleanup removed it. File names count down, so the oldest version is listed last.
         left = _version_names(store.objects.list(f"{folder}/_versions"))
         # The branch may be deleted meanwhile.
         with suppress(StorageMissing):
@@ -128,10 +128,10 @@ def _heal(store: GraphStore) -> int:
 
 
 def _rewrite_files(store: GraphStore, home: GraphAddresses, paths: list[str]) -> int:
-    """Rewrite files where needed, the newest first: a reader of one trusts the later ones.
+    """Rewrite files where needed, newest first: a reader of one version trusts the later ones.
 
-    The new checksum is recorded before, so that a file rewritten by a process that died is not
-    taken for damaged. A damaged file stays as it is: its bytes must not become valid.
+    The new checksum is recorded first, so that a file rewritten by a process that died does not
+    count as damaged. A damaged file is not rewritten: its bytes must not become valid.
     """
     done = []
     for path in sorted(paths):

@@ -2,7 +2,7 @@
 
 ``__recovery/<ULID>.cleanup`` is written before the first file is deleted and records what is being
 removed: versions first, then the files that only they reference. An existing version is therefore
-always complete, and a dead process only leaves orphaned files. The next read-write open, cleanup or
+always complete, and a dead process leaves only orphaned files. The next read-write open, cleanup or
 repair finishes the removal. Other programs ignore the name.
 
 The sidecar of a schema apply names its hard drops. The intents are written from it between the
@@ -51,7 +51,7 @@ _HINT = "remove it if no cleanup runs"
 
 
 class Purpose(StrEnum):
-    """Why versions are removed: leftovers of a cleanup may stay, those of a hard drop may not."""
+    """Why versions are removed: leftovers of a cleanup may remain, those of a hard drop may not."""
 
     CLEANUP = "cleanup"
     DROP = "drop"
@@ -156,7 +156,7 @@ def _left_of(store: GraphStore, drop: HardDrop) -> tuple[int, ...]:
 
 
 def _finish_drop(store: GraphStore, intent: RemovalIntent, left: frozenset[int]) -> None:
-    """Remove versions that must not stay, with the forks that were created from them.
+    """Remove hard-dropped versions, with the forks that were created from them.
 
     There was no branch when they were dropped, so such a fork was left by an interrupted deletion
     of a branch. Of a dropped type also the newest version is removed; an empty one replaces it,
@@ -276,7 +276,7 @@ def _lease(store: GraphStore, intent: RemovalIntent) -> str:
 def _finish(store: GraphStore, intent: RemovalIntent) -> None:
     """Delete unreferenced files; versions only for a hard drop.
 
-    A version that a cleanup did not reach may have got a branch or a tag since: the next cleanup
+    A version that a cleanup did not reach may have a branch or a tag by now: the next cleanup
     decides.
     """
     ref = intent.ref

@@ -1,9 +1,9 @@
-"""Taking back the table commits of a write that was never published.
+"""Undoes the table commits of a write that was never published.
 
-A table is restored by a further version with the content of its pin, never by removing one. The
-restored heads are published, so that pin and head agree again and the next writer may write: in a
-commit of ``omnigraph:recovery`` when the writer died, without a commit when it gave up while it
-lived, so that the head of the branch stays what it is.
+A table is restored by adding a version with the content of its pin, never by removing one. The
+restored heads are published, so that pin and head agree again and the next writer can write: in a
+commit of ``omnigraph:recovery`` if the writer died, without a commit if a live writer gave up, so
+that the head of the branch does not change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def landing_ref(pin: SidecarPin, snapshot_pin: Pin) -> TableRef:
 def landing_head(store: GraphStore, pin: SidecarPin, snapshot_pin: Pin) -> int:
     """The newest version of that copy; the pin itself when the branch has no copy.
 
-    0 when the pinned version was removed. An unreadable version above the pin was truncated when it
+    0 if the pinned version was removed. An unreadable version above the pin was truncated when it
     was written, and is set aside; the caller holds the lease.
     """
     ref = landing_ref(pin, snapshot_pin)
@@ -85,9 +85,9 @@ def restore_tables(
 ) -> list[Restored]:
     """Restore the tables of a sidecar to the content of their pins.
 
-    A table whose pin is not the one that the writer expected was published by another writer: it
-    is left alone, unless Lance has put a late commit of this writer on top. ``unmoved_too`` also
-    adds a version to tables that did not move, so that a commit still to come fails.
+    A table whose pin is not the one that the writer expected was published by another writer: it is
+    left alone, unless Lance rebased a late commit of this writer onto it. ``unmoved_too`` also adds
+    a version to tables that did not move, so that a late commit fails.
     """
     restored: list[Restored] = []
     for entry in sidecar.tables:
@@ -113,8 +113,8 @@ def restore_tables(
 def was_undone(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot) -> bool:
     """Whether the writer of a sidecar restored all of its tables itself, and published that.
 
-    It leaves no commit, but each table then has a version behind the writer's own that restores
-    the one it expected, at or below the pin.
+    It leaves no commit, but each table then has a version after the writer's own that restores the
+    expected one, at or below the pin.
     """
     entries = [(entry, snapshot.pin(entry.table_key)) for entry in sidecar.tables]
     return bool(entries) and all(
@@ -150,7 +150,7 @@ def publish_pins(store: GraphStore, branch: str | None, restored: Sequence[Resto
     try:
         store.publisher.publish(store.manifest(branch), publication)
     except StorageUnknown as error:
-        # The caller could not look it up: the sidecar stays for the next recovery.
+        # The caller could not look it up: the sidecar is left to the next recovery.
         raise _no_answer() from error
 
 
@@ -178,8 +178,8 @@ def publish_recovery(
 ) -> Published:
     """Publish as the recovery actor.
 
-    The caller, some other write, could not look up an unknown outcome: the sidecar stays for the
-    next recovery.
+    The caller, another write, could not look up an unknown outcome: the sidecar is left to the next
+    recovery.
     """
     merged_parent = more.pop("merged_parent", None)
     intent = CommitIntent(new_ulid(), branch, now_micros(), RECOVERY_ACTOR, merged_parent, extra)
@@ -202,10 +202,10 @@ _LOG = logger(__name__)
 def undo_write(
     store: GraphStore, sidecar: Sidecar, cause: OmniGraphError, guard: LeaseGuard
 ) -> bool:
-    """Undo a write by its own living writer; says whether that worked. Never raises.
+    """Undo a write in its own live writer; returns whether that succeeded. Never raises.
 
-    The writer still holds its leases, so nothing was seen or built upon. When this fails or the
-    process dies, the sidecar stays and recovery finishes the undo, also without a commit.
+    The writer still holds its leases, so nobody has built on the write. If this fails or the
+    process dies, the sidecar remains and recovery finishes the undo, also without a commit.
     """
     _mark_undoing(store, sidecar)
     try:

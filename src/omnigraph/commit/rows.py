@@ -33,7 +33,7 @@ ROLLED_BACK = "rolled_back"
 RECEIPT = "receipt"
 """The key in a commit's metadata that holds the receipt of the first call."""
 WRITER = "writer"
-"""The key in a commit's metadata that says what kind of write made it."""
+"""The key in a commit's metadata with the kind of the write."""
 REVERTS, PICKS = "reverts", "picks"
 """The keys in a commit's metadata that name the commit it reverted, or cherry-picked."""
 
@@ -146,7 +146,7 @@ class CommitRow(Row):
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """The newest commit of a manifest is the greatest by this."""
+        """The sort key of commits: the newest of a manifest has the greatest."""
         return self.manifest_version, self.created_at, self.commit_id
 
     def columns(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class HeadRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class TagRow(Row):
-    """A name for a commit. A kind of our own; a tag that was deleted names no commit."""
+    """A name for a commit. Our own row kind; a deleted tag names no commit."""
 
     kind: ClassVar[str] = "graph_tag"
     id_format: ClassVar[str] = "graph_tag:{0.name}"
@@ -202,7 +202,7 @@ class TagRow(Row):
 
 @dataclass(frozen=True, slots=True)
 class SchemaRow(Row):
-    """The schema from a manifest version on, with its stable ids. A kind of our own.
+    """The schema from a manifest version on, with its stable ids. Our own row kind.
 
     Version 0 means the version that a publish is about to make.
     """
@@ -223,7 +223,7 @@ class SchemaRow(Row):
 class VoidRow(Row):
     """A version of a branch's manifest that was damaged when it was written, and replaced.
 
-    A kind of our own. Nothing that such a version published was acknowledged.
+    Our own row kind. Nothing that such a version published was acknowledged.
     """
 
     kind: ClassVar[str] = "graph_void"
@@ -282,7 +282,7 @@ def completed_ids(value: Any) -> tuple[str, ...]:
 
 
 def checked_location(record: Mapping[str, Any]) -> str:
-    """The location in a row; ``StorageCorrupt`` for a path that no table has."""
+    """The location in a row; ``StorageCorrupt`` if it is not a valid table path."""
     location = record["location"]
     if location and not is_location(location):
         raise refused(location, f"the manifest row {escaped(record['table_key'])}")
@@ -290,7 +290,7 @@ def checked_location(record: Mapping[str, Any]) -> str:
 
 
 def checked_branch(record: Mapping[str, Any]) -> str | None:
-    """The branch in a row; ``StorageCorrupt`` for a name that no branch has."""
+    """The branch in a row; ``StorageCorrupt`` if it is not a valid branch name."""
     branch = record["table_branch"]
     if branch is not None and not is_branch(branch):
         raise refused(branch, f"the manifest row {escaped(record['table_key'])}")

@@ -100,10 +100,10 @@ class RecordedSchema:
 class Sidecar:
     """The plan of one operation.
 
-    ``started_at`` is in microseconds; ``leased`` says that the writer holds our leases: once they
-    are free, it has finished or died; ``intent`` holds the extra keys of the planned commit. The
-    rest are conditions for completing the write later: ``consulted`` are the table versions that
-    its validation read, ``if_commit`` the commit that must be the newest, ``branch_identity``
+    ``started_at`` is in microseconds. ``leased`` means that the writer holds our leases: once they
+    are free, it has finished or died. ``intent`` has the extra keys of the planned commit. The rest
+    are conditions for completing the write later: ``consulted`` are the table versions that its
+    validation read, ``if_commit`` the commit that must be the newest, ``branch_identity``
     distinguishes its branch from a later one of that name.
     """
 
@@ -126,7 +126,7 @@ class Sidecar:
     undoing: bool = False
     """Whether the writer gave up: recovery finishes its undo, without a commit."""
     hard_drops: tuple[HardDrop, ...] = ()
-    """What a schema apply removes for good; see ``commit.removal``."""
+    """What a schema apply removes permanently; see ``commit.removal``."""
 
     def as_undoing(self) -> Sidecar:
         """The same plan, abandoned.
@@ -144,7 +144,7 @@ class Sidecar:
 
     @classmethod
     def from_json(cls, text: str, name: str) -> Sidecar:
-        """Read the text of the file ``name``, which is only used to say what is wrong.
+        """Parse the text of the file ``name``, which is only used in errors.
 
         Raises ``FormatRefused`` for a version that is newer than ours and ``StorageCorrupt`` for
         anything that is not a sidecar.
@@ -193,13 +193,13 @@ class SidecarStore:
         except StorageCorrupt:
             raise _corrupt(name, "it is not UTF-8 text") from None
         sidecar = Sidecar.from_json(text, name)
-        # It is deleted by its operation id, so it would stay for ever.
+        # It is deleted by operation id, so it would remain forever.
         if sidecar.operation_id != operation_id:
             raise _corrupt(name, f"it is about operation '{sidecar.operation_id}'")
         return sidecar
 
     def exists(self, operation_id: str) -> bool:
-        """Whether a sidecar is still there."""
+        """Whether a sidecar still exists."""
         return self._objects.exists(_path(operation_id))
 
     def delete(self, operation_id: str) -> None:

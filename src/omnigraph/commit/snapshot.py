@@ -30,7 +30,7 @@ from omnigraph.commit.rows import (
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.tables.types import TableRef, TableVersion
 
-# Commits that are looked up by something else than their id are few; all are kept in memory.
+# Only few commits are looked up by other keys than their id; all are kept in memory.
 _REMEMBERED = f'"({IDEMPOTENCY_KEY}|{COMPLETES}|{ROLLED_BACK})"'
 
 
@@ -79,20 +79,20 @@ class Snapshot:
         return self.pins.get(table_key)
 
     def version(self, table_key: str) -> int:
-        """The version of a table; 0 when it is not here."""
+        """The version of a table; 0 if the snapshot does not have it."""
         pin = self.pins.get(table_key)
         return 0 if pin is None else pin.version
 
     def table_version(self, table_key: str) -> TableVersion | None:
-        """The version that a table has here; none when it is not here."""
+        """The table version of a table; ``None`` if the snapshot does not have it."""
         pin = self.pins.get(table_key)
         return None if pin is None else pin.table_version
 
 
 class ManifestState:
-    """The rows of a manifest folded into what a snapshot needs; grows row by row.
+    """The rows of a manifest folded into the state that a snapshot needs; grows row by row.
 
-    A newer manifest is reached by adding the rows that changed since: rows are never taken back.
+    A newer manifest is reached by adding the changed rows: rows are never removed.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ class ManifestState:
         return row is not None and self.tombstones.get(table_key, 0) >= row.version
 
     def visible_version(self, table_key: str) -> int:
-        """What a publish compares expectations with: 0 for a table that never was."""
+        """The version that a publish compares with: 0 for a table that never existed."""
         row = self.versions.get(table_key)
         hidden = self.tombstones.get(table_key, 0)
         return max(row.version if row else 0, hidden)
@@ -216,7 +216,7 @@ _LEASES: dict[str, weakref.WeakSet[SnapshotLease]] = {}
 
 
 class SnapshotLease:
-    """A reader in this process, until its last reference is gone; cleanup keeps the snapshot."""
+    """A reader in this process, until it is garbage collected; cleanup keeps its snapshot."""
 
     __slots__ = ("__weakref__", "snapshot")
 

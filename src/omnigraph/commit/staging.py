@@ -59,7 +59,7 @@ def write_staging_marker(store: GraphStore, branch: str | None, base: Snapshot) 
     try:
         store.objects.write(_path(operation), json.dumps(content, sort_keys=True))
     except OmniGraphError:
-        # It may have its name already.
+        # It may exist already.
         delete_staging_marker(store, operation)
         raise
     return operation
@@ -67,7 +67,7 @@ def write_staging_marker(store: GraphStore, branch: str | None, base: Snapshot) 
 
 def delete_staging_marker(store: GraphStore, operation: str) -> None:
     """Remove the marker of a write that has ended."""
-    # A marker that stays is ignored once it is old enough.
+    # A leftover marker is ignored once it is old enough.
     with suppress(OmniGraphError):
         store.objects.delete(_path(operation))
 
@@ -84,7 +84,7 @@ class Marker:
 
 
 def markers(store: GraphStore, besides: Collection[str] = ()) -> list[Marker]:
-    """Every marker except some, oldest first; one that is removed meanwhile is skipped."""
+    """Every marker except ``besides``, oldest first; one removed concurrently is skipped."""
     result = []
     for name in store.objects.list(FOLDER):
         if name.endswith(ENDING) and name not in besides:
@@ -162,7 +162,7 @@ def claims(store: GraphStore) -> list[BranchClaim]:
 
 
 def read_claims(store: GraphStore) -> list[BranchClaim | StorageCorrupt]:
-    """Every claim, oldest first; an error instead of a damaged one."""
+    """Every claim, oldest first; for a damaged one the error."""
     result: list[BranchClaim | StorageCorrupt] = []
     for name in store.objects.list(FOLDER):
         if name.endswith(_CLAIM_ENDING):

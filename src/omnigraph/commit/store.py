@@ -41,7 +41,7 @@ _PAUSE_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a writer waits for others, in seconds.
+    """Timeouts of a writer, in seconds.
 
     ``lease_ttl`` is how long a lease on S3 outlives a writer that died with it.
     """
@@ -119,10 +119,10 @@ class GraphStore:
 
 @contextmanager
 def detect_removal(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
-    """Report a missing file as ``HistoryGone`` where its snapshot was removed.
+    """Report a missing file as ``HistoryGone`` if its snapshot was removed.
 
-    Cleanup keeps what its own process reads and everything younger than an age floor. A reader in
-    another process that takes longer than that finds files missing, which is not damage.
+    Cleanup keeps what its own process reads and everything younger than a minimum age. A reader in
+    another process that takes longer finds files missing, which is not damage.
     """
     try:
         yield
@@ -133,7 +133,7 @@ def detect_removal(store: GraphStore, snapshot: Snapshot) -> Iterator[None]:
 
 @contextmanager
 def detect_branch_deletion(store: GraphStore, *branches: str | None) -> Iterator[None]:
-    """Report a failure as ``BranchNotFound`` where a branch was deleted during the call."""
+    """Report a failure as ``BranchNotFound`` if a branch was deleted during the call."""
     try:
         yield
     except (StorageMissing, HistoryGone, CommitNotFound, Conflict) as error:
@@ -146,8 +146,9 @@ def detect_branch_deletion(store: GraphStore, *branches: str | None) -> Iterator
 def check_not_removed(store: GraphStore, snapshot: Snapshot) -> None:
     """Raise if a snapshot was removed, by cleanup or with its branch.
 
-    Cleanup removes a state before its tables. An earlier state without its tables was lost for
-    good by a schema apply. Nothing is ever removed from the newest, so what it lacks is damage.
+    Cleanup removes a state before its tables. An earlier state without its tables was hard-dropped
+    by a schema apply. Nothing is ever removed from the newest state, so a missing file there is
+    damage.
     """
     for pin in snapshot.pins.values():
         store.check_life(pin)
@@ -158,7 +159,7 @@ def check_not_removed(store: GraphStore, snapshot: Snapshot) -> None:
             store.datasets.info(pin.ref, pin.version) for pin in snapshot.pins.values()
         ):
             return
-    # A handle that was idle for a while may still take the removed state for the newest.
+    # A handle that was idle may still take the removed state for the newest.
     store.manifests.forget_versions()
     raise HistoryGone(
         f"version {version} of branch '{branch_label(snapshot.branch)}' was removed",

@@ -1,6 +1,6 @@
-"""Ids that sort by time: 48 bits of milliseconds, then 80 random bits, as 26 characters.
+"""ULIDs, ids that sort by time: 48 bits of milliseconds, then 80 random bits, as 26 characters.
 
-Commits and operations are named by them, so files and rows come in the order they were made.
+Commits and operations have ULIDs, so their files and rows sort by creation time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def now_micros() -> int:
 
 
 class UlidSource:
-    """Makes ids of which each is greater than the one before, also when the clock steps back."""
+    """Generates strictly increasing ids, even if the clock steps back."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class UlidSource:
         return encode_ulid(self.reserve(1))
 
     def reserve(self, count: int) -> int:
-        """The number of the first of the next ids, of which each is one more than the last."""
+        """Reserve ``count`` consecutive ids; returns the first as a number."""
         with self._lock:
             now = self._clock()
             if now > self._millis:
@@ -59,7 +59,7 @@ class UlidSource:
             return self._millis << _RANDOM_BITS | first
 
     def forget(self) -> None:
-        """Start anew in a forked child, which would otherwise count on from its parent's id."""
+        """Reset in a forked child, which would otherwise continue its parent's ids."""
         # A thread that does not exist in the child may have held the lock.
         self._lock = threading.Lock()
         self._millis = -1
@@ -70,7 +70,7 @@ os.register_at_fork(after_in_child=_SOURCE.forget)
 
 
 def new_ulid() -> str:
-    """A new id, greater than every id that this process made before.
+    """A new id, greater than all earlier ids of this process.
 
     >>> first, second = new_ulid(), new_ulid()
     >>> len(first), first < second
@@ -80,12 +80,12 @@ def new_ulid() -> str:
 
 
 def reserve_ulids(count: int) -> int:
-    """The number of the first of many new ids; the others follow it one by one."""
+    """Reserve ``count`` consecutive new ids; returns the first as a number."""
     return _SOURCE.reserve(count)
 
 
 def is_ulid(text: str) -> bool:
-    """Whether a text is an id as we write it.
+    """Whether a text is a canonical ULID.
 
     >>> is_ulid("01ARZ3NDEKTSV4RRFFQ69G5FAV"), is_ulid("01arz3ndektsv4rrffq69g5fav")
     (True, False)
@@ -94,7 +94,7 @@ def is_ulid(text: str) -> bool:
 
 
 def ulid_time(text: str) -> int:
-    """The milliseconds since 1970 that an id carries.
+    """The timestamp of an id in milliseconds since 1970.
 
     >>> ulid_time("01ARZ3NDEKTSV4RRFFQ69G5FAV")
     1469922850259
@@ -111,5 +111,5 @@ def ulid_time(text: str) -> int:
 
 
 def encode_ulid(number: int) -> str:
-    """The text of the id that has a number."""
+    """The text of an id, given as a number."""
     return "".join(ALPHABET[number >> 5 * position & 31] for position in reversed(range(_LENGTH)))

@@ -1,4 +1,4 @@
-"""A write as its writer describes it: what it touches, how it is staged, what was staged."""
+"""The description of a write: the tables it touches, how it is staged, and the staged result."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from omnigraph.storage.tables.types import StagedTable
 class PreparedWrite:
     """The staged tables of a write, by table key, and what its validation read.
 
-    ``consulted`` are the tables that the validation depends on, by the version seen.
-    ``revalidate`` validates again on a newer snapshot and returns the versions seen then.
+    ``consulted`` has the versions of the tables that the validation depends on. ``revalidate``
+    validates again on a newer snapshot and returns the versions it read.
     """
 
     tables: Mapping[str, Sequence[StagedTable]]
@@ -40,7 +40,7 @@ class PreparedWrite:
     tombstones: Sequence[TombstoneRow] = ()
     rows: Sequence[Row] = ()
     met: Mapping[str, int] | None = None
-    """How many rows the statements of a mutation matched, for the receipt."""
+    """The number of rows that the statements of a mutation matched, for the receipt."""
     always: bool = False
     """Whether to commit even when nothing changes."""
     created: Sequence[VersionRow] = ()
@@ -50,7 +50,7 @@ class PreparedWrite:
     schema: NextSchema | None = None
     """The new schema of the graph, if the write changes it."""
     hard_drops: Sequence[HardDrop] = ()
-    """What is removed from storage after the publish."""
+    """Data to remove from storage after the publish."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further metadata of the commit, see ``metadata``."""
 
@@ -100,7 +100,7 @@ class WriteView:
         return self._store.tables.open(ref, pin.version)
 
     def read(self, table_key: str) -> Table | None:
-        """A table at the version of the snapshot, only to read."""
+        """A table at the version of the snapshot, for reading only."""
         pin = self.snapshot.pin(table_key)
         return None if pin is None else self._store.table(pin)
 
@@ -117,8 +117,8 @@ class WriteView:
 class WriteRequest:
     """One write: the tables it may touch, and how it is staged.
 
-    A strict writer (update, delete, overwrite) depends on what it read, so it is refused when a
-    table moved; any other is staged again. ``prepare`` may be called more than once.
+    A strict writer (update, delete, overwrite) depends on what it read, so it is refused if a table
+    moved; any other is staged again. ``prepare`` may be called more than once.
     """
 
     kind: WriterKind
@@ -131,10 +131,10 @@ class WriteRequest:
     if_commit: str | None = None
     """The write is only valid on top of this commit."""
     idempotency_key: str | None = None
-    """Written once per branch: a repeat gets the receipt of the first call."""
+    """Applied once per branch: a repeated call gets the receipt of the first one."""
     fingerprint: str | None = None
     """Distinguishes this write from another under the same key."""
     schema_hash: str | None = None
-    """The schema that the writer expects; under another the write is refused."""
+    """The schema that the writer expects; the write is refused under any other."""
     waits: bool = False
     """Whether to stage only under the leases."""

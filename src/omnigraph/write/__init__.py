@@ -1,1 +1,1 @@
-"""Everything that changes data in one process."""
+"""Writes of data: mutations, loads, appends, validation and staging."""

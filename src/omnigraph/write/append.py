@@ -1,4 +1,4 @@
-"""Adding typed Arrow rows to a graph in one commit."""
+"""Appends typed Arrow rows to a graph in one commit."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def blob_bytes(value: Any, files: LocalFiles = LocalFiles.NEVER) -> bytes | None
 
 
 def blob_size(value: Any, files: LocalFiles = LocalFiles.NEVER) -> int:
-    """About how many bytes a value will take, without reading them; 0 when that is not known."""
+    """The approximate size of a value in bytes, without reading it; 0 if unknown."""
     is_file = names_file(value)
     if isinstance(value, str) and not is_file:
         return len(value)

@@ -1,4 +1,4 @@
-"""Bringing Arrow rows into the exact columns of a type, or saying what does not fit."""
+"""Converts Arrow rows to the exact columns of a type, or reports what does not fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BYTES: _Family = (
     pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
 )
-# The next float up is an integer that two others are rounded to.
+# Above it several integers are rounded to the same float.
 _EXACT_FLOATS = {pa.float16(): 2**11 - 1, pa.float32(): 2**24 - 1, pa.float64(): 2**53 - 1}
 
 
@@ -53,7 +53,7 @@ def find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
 def conform(
     catalog: Catalog, name: str, rows: pa.Table | pa.RecordBatch
 ) -> tuple[NodeType | EdgeType, pa.Table]:
-    """Rows in the columns of their type, with ids where the schema says how to make them."""
+    """Rows in the columns of their type, with ids derived from keys or generated."""
     entity_type = find_type(catalog, name)
     refuse_wide(entity_type)
     table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
@@ -128,7 +128,7 @@ def _cast(
 
 
 def _from_base64(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Blobs that came as text; files are not read here, where nothing bounds what they add."""
+    """Decode Blobs given as text; files are not read here, since their size is not limited."""
     if pc.all(pc.starts_with(column, BASE64)).as_py() is False:
         raise ValueConversionError("a Blob is bytes, or text that starts with 'base64:'")
     blobs = [blob_bytes(value) for value in column.to_pylist()]
@@ -136,7 +136,7 @@ def _from_base64(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type mean the same as another; Arrow would also cast text to numbers."""
+    """Whether a cast preserves the meaning of values; Arrow would also cast text to numbers."""
     if pa.types.is_dictionary(given):
         given = given.value_type
     if pa.types.is_null(given) or given == wanted:
@@ -146,17 +146,17 @@ def _is_kindred(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_date64(wanted):
         return bool(pa.types.is_timestamp(given))
     if pa.types.is_decimal(given):
-        # Spark has no other whole numbers of that size.
+        # Spark has no unsigned integers.
         return bool(given.scale == 0 and pa.types.is_uint64(wanted))
     if pa.types.is_date32(wanted):
-        # Frames have no days but midnights; with a zone it is a moment.
+        # Frames store dates as midnight timestamps; with a time zone it is a timestamp.
         is_plain = pa.types.is_timestamp(given) and given.tz is None
         return bool(pa.types.is_date64(given) or is_plain)
     return any(_is(family, given) and _is(family, wanted) for family in (_NUMBERS, _TEXTS, _BYTES))
 
 
 def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """Values in another type of the same kind; ``ArrowInvalid`` when that would lose something."""
+    """Values cast to another type of the same kind; ``ArrowInvalid`` if that loses information."""
     if pa.types.is_dictionary(column.type):
         # Arrow cannot cast dictionaries of every type.
         column = pa.chunked_array(map(_decoded, column.chunks), _plain(column.type))
@@ -165,10 +165,10 @@ def _converted(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
         if pa.types.is_dictionary(column.type.value_type):
             column = _decoded_items(column)
         leaf = column.type.value_type
-        # Arrow casts the items of a whole array, also those that a slice leaves out.
+        # Arrow casts all items of an array, even those outside of a slice.
         column = pa.chunked_array([pa.concat_arrays([c]) for c in column.chunks], column.type)
     if pa.types.is_timestamp(leaf):
-        # Straight to ``date64`` Arrow would cut every moment down to its day.
+        # Directly to ``date64`` Arrow would truncate timestamps to days.
         for step in (pa.timestamp("ms", leaf.tz), pa.int64(), pa.date64()):
             column = column.cast(pa.list_(step) if _is(_LISTS, column.type) else step)
     converted = column.cast(wanted)
@@ -207,7 +207,7 @@ def _decoded_items(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _refuse_rounded(numbers: pa.ChunkedArray, exact: int) -> None:
-    """A float beyond a bound may stand for a neighbour of the integer that it was made from."""
+    """Refuse floats beyond the bound up to which integers are exact: they may be rounded."""
     flat = pc.list_flatten(numbers) if _is(_LISTS, numbers.type) else numbers
     if not pa.types.is_integer(flat.type):
         return

@@ -60,7 +60,7 @@ class RowSource(Protocol):
 
     @property
     def is_judged(self) -> bool:
-        """Whether rules about single rows were already checked."""
+        """Whether the rules about single rows have been checked already."""
 
     def rows_at(self, positions: np.ndarray) -> pa.RecordBatchReader:
         """Some rows by their positions, ascending."""

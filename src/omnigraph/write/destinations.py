@@ -1,4 +1,4 @@
-"""Where an export goes: a file or a directory that appears when it is whole, or not at all."""
+"""Destinations of an export: a file or directory that appears only when complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 def replaced_file(path: Path, *, compress: bool = True) -> Iterator[Callable[[bytes], Any]]:
     """A file to be written; it replaces an existing one at the end.
 
-    It is compressed if its name asks for that, unless ``compress`` is false.
+    It is compressed according to its suffix, unless ``compress`` is false.
     """
     if path.exists() and not path.is_file():
         # A pipe or a terminal cannot be replaced.

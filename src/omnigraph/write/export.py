@@ -1,7 +1,8 @@
-"""A snapshot written out: JSON lines in the form that load reads, or a directory of Parquet.
+"""Exports a snapshot: JSON lines in the format of load, or a directory of Parquet files.
 
-Nodes come before edges and rows by their ids, so two exports of one state are the same bytes.
-Rows stream; no table is loaded into memory. A file or directory is renamed to its name at the end.
+Nodes come before edges, and rows are sorted by id, so two exports of one state are identical. Rows
+are streamed; no table is loaded into memory. A file or directory is renamed to its final name at
+the end.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Encoder:
 
 
 class Export:
-    """The tables of a snapshot that are to be written out."""
+    """The tables of a snapshot to export."""
 
     def __init__(
         self,
@@ -92,16 +93,16 @@ class Export:
         self._entity_types = every
 
     def lines(self) -> Iterator[str]:
-        """One JSON object after the other, each without its line end."""
+        """One JSON object per row, without line ends."""
         for entity_type, pin in self._pinned():
             encoder = Encoder(entity_type)
             for batch in self._batches(entity_type, pin):
                 yield from encoder.lines(batch)
 
     def write_lines(self, path: Path, last: str | None = None) -> int:
-        """Write a file of JSON lines, compressed if it ends in .gz or .zst; gives how many.
+        """Write a file of JSON lines, compressed if it ends in .gz or .zst; returns their number.
 
-        A last line is not counted: it says that the file is whole.
+        The ``last`` line marks the file as complete and is not counted.
         """
         count = 0
         with replaced_file(path) as write:
@@ -113,7 +114,7 @@ class Export:
         return count
 
     def write_parquet(self, folder: Path) -> int:
-        """Write ``nodes/<Type>.parquet`` and ``edges/<Type>.parquet``; gives how many rows."""
+        """Write ``nodes/<Type>.parquet``, ``edges/<Type>.parquet``; returns the number of rows."""
         count = 0
         with new_folder(folder) as top:
             for entity_type, pin in self._pinned():
@@ -128,12 +129,12 @@ class Export:
         return self._store.datasets
 
     def tables(self) -> Iterator[tuple[EntityType, Table]]:
-        """What is to be written, for whoever writes it himself."""
+        """The tables to export, for callers that write them themselves."""
         for entity_type, pin in self._pinned():
             yield entity_type, self._store.table(pin)
 
     def lasting(self) -> AbstractContextManager[None]:
-        """For whoever reads the tables: what cleanup removed meanwhile is said as such."""
+        """Context for reading the tables: reports files removed by cleanup as such."""
         return detect_removal(self._store, self._snapshot)
 
     def _pinned(self) -> Iterator[tuple[EntityType, Pin]]:
@@ -172,7 +173,7 @@ def _named(catalog: Catalog, name: object) -> EntityType:
 
 
 def write_parquet(path: Path, entity_type: EntityType, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write a file of typed batches; gives how many rows."""
+    """Write a file of typed batches; returns the number of rows."""
     schema, count = _parquet_schema(entity_type), 0
     with pq.ParquetWriter(path, schema) as writer:
         for rows in _parquet_groups(batches, schema):
@@ -182,7 +183,7 @@ def write_parquet(path: Path, entity_type: EntityType, batches: Iterable[pa.Reco
 
 
 def _parquet_schema(entity_type: EntityType) -> pa.Schema:
-    """Parquet has no ``date64``: moments are timestamps there."""
+    """The schema for Parquet, which has no ``date64``: timestamps are used instead."""
     fields = []
     for field in entity_type.arrow_schema():
         inner = field.type.value_type if pa.types.is_list(field.type) else field.type
@@ -194,7 +195,7 @@ def _parquet_schema(entity_type: EntityType) -> pa.Schema:
 
 
 def _parquet_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches put together to what a Parquet file should hold in one piece."""
+    """Batches combined to the row groups of a Parquet file."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

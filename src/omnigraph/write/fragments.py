@@ -1,4 +1,4 @@
-"""Rows of a delta that many processes have written as fragments of their table.
+"""Rows of a delta that were written as fragments of their table by many processes.
 
 The validator reads the columns that its rules need. The fragments are staged as they are; one is
 rewritten only if some of its rows were rejected, or if it has both new rows and replacements.
@@ -67,7 +67,7 @@ class FragmentLedger:
         self._written += [(target, fragment) for fragment in fragments]
 
     def stage(self, fragments: Iterable[StagedFragment]) -> None:
-        """These may belong to a version from now on."""
+        """Record fragments that a version may reference from now on."""
         self._staged.update(fragment.fragment for fragment in fragments)
 
     def discard_unstaged(self, datasets: Datasets) -> None:
@@ -196,7 +196,7 @@ class FragmentRows:
         return view.stage.stage_fragments(table, fragments, replaces=effect is Effect.OVERWRITE)
 
     def _use(self, view: WriteView, table: Table, fragments: Sequence[StagedFragment]) -> None:
-        """Check the files of fragments that are about to be staged, and keep them from now on."""
+        """Check the files of fragments that are about to be staged, and mark them as staged."""
         view.require_fragment_files(table, fragments)
         self._ledger.stage(fragments)
 
@@ -285,7 +285,7 @@ _ROWS_IN_SPLIT = 500_000
 
 
 def _bounds(fragments: Sequence[StagedFragment]) -> list[tuple[int, int]]:
-    """The number ranges of the rows of each fragment."""
+    """The range of row numbers of each fragment."""
     ends = np.cumsum([fragment.rows for fragment in fragments]).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
 

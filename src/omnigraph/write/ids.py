@@ -1,4 +1,4 @@
-"""The ids of many rows at once, as columns: from their keys, or new ones."""
+"""Ids of many rows as columns: from their keys, or new ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.commit.ulid import ALPHABET, encode_ulid, reserve_ulids
 _ESCAPED = r'["\\\x00-\x1f]'
 _SPELLED_ALIKE = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 _LENGTH = 26
-# So many characters at the end are made for all rows together, in numbers of 64 bits.
+# This many trailing characters are computed for all rows at once, as 64-bit integers.
 _VARIED = 8
 _BITS = 5 * _VARIED
 _SHIFTS = np.arange(_BITS - 5, -1, -5, dtype=np.uint64)
@@ -24,7 +24,7 @@ _LETTERS = np.frombuffer(ALPHABET.encode(), dtype=np.uint8)
 
 
 def spelled_keys(columns: Sequence[Any]) -> Any | None:
-    """The ids that ``key_id`` gives, null where a part is; none if Arrow spells some differently.
+    """The ids of ``key_id``, null if a part is null; ``None`` if Arrow formats some differently.
 
     >>> spelled_keys([pa.array([7, None])]).to_pylist()
     ['7', None]
@@ -44,7 +44,7 @@ def spelled_keys(columns: Sequence[Any]) -> Any | None:
 
 
 def new_ids(count: int) -> pa.Array:
-    """So many new ids, each greater than the one before.
+    """``count`` new ids, strictly increasing.
 
     >>> ids = new_ids(3).to_pylist()
     >>> [len(text) for text in ids], ids == sorted(set(ids))
@@ -55,7 +55,7 @@ def new_ids(count: int) -> pa.Array:
 
 
 def _columns(start: int, count: int) -> Iterator[pa.Array]:
-    """The texts of consecutive numbers, in pieces that share how they begin."""
+    """The texts of consecutive numbers, in pieces with a common prefix."""
     end = start + count
     while start < end:
         low = start & (1 << _BITS) - 1

@@ -1,4 +1,4 @@
-"""Mutations: statements run into deltas, which are validated, staged and committed.
+"""Mutations: statements are executed into deltas, which are validated, staged and committed.
 
 Statements run in order on one snapshot and the pending rows of earlier statements: the same
 condition filters committed and pending rows. Nothing is staged before the last statement has run
@@ -107,7 +107,7 @@ class Mutation:
 
     @property
     def is_strict(self) -> bool:
-        """An update or delete depends on the rows it read, so it fails if a table has changed."""
+        """Whether a changed table fails it: updates and deletes depend on the rows they read."""
         return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
 
     def prepare(self, view: WriteView) -> PreparedWrite:
@@ -166,7 +166,7 @@ class _Run:
         return deltas
 
     def _effect(self, key: str, pending: PendingTable) -> Effect:
-        """Rows with new ids are appended, which is cheaper than an upsert."""
+        """The effect of pending rows; new ids are appended, which is cheaper than an upsert."""
         if key not in self._inserted:
             return Effect.UPDATE
         if key in self._updated:
@@ -388,12 +388,12 @@ class PendingTable:
         self._new: dict[str, dict[str, pa.Array]] = {}
 
     def insert(self, row_id: str, values: dict[str, pa.Array]) -> None:
-        """One whole row, each value an array of one; what is not given is null."""
+        """Add one whole row, each value an array of one; missing values are null."""
         self._new.pop(row_id, None)
         self._new[row_id] = {KEY: pa.array([row_id], pa.string()), **values}
 
     def put(self, rows: pa.Table) -> None:
-        """Whole rows that replace those with the same ids."""
+        """Add whole rows, replacing those with the same ids."""
         rows = rows.select(self.schema.names).cast(self.schema)
         image = self.image()
         if image.num_rows:
@@ -422,7 +422,7 @@ class PendingTable:
 def fingerprint(plan: MutationPlan, values: Mapping[str, Any]) -> str:
     """A digest of name, statements and parameters.
 
-    The layout of the text and the time of the call do not count: a repeat has another ``now()``.
+    The layout of the text and the value of ``now()`` do not count: they differ in a repeat.
     """
     params = sorted((key, repr(value)) for key, value in values.items() if key != NOW_PARAMETER)
     statements = [_spelled(step) for step in plan.statements]

@@ -1,4 +1,4 @@
-"""Progress callbacks must not write to the graph whose operation calls them.
+"""Keeps progress callbacks from writing to the graph whose operation calls them.
 
 The operation holds table leases, or is about to take them: a nested write would wait for itself,
 or make the operation start over.
@@ -43,5 +43,5 @@ def reject_reentrant_write(uri: str) -> None:
     if uri in _NOTIFYING.uris:
         raise InputError(
             "a progress callback cannot write to the graph that calls it",
-            hint="collect what it needs, and write after the call has returned",
+            hint="collect the data and write after the call has returned",
         )

@@ -1,4 +1,4 @@
-"""From deltas to staged tables."""
+"""Turns deltas into staged tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from omnigraph.write.fragments import FragmentRows
 
 
 def stage_deltas(view: WriteView, deltas: Deltas) -> dict[str, tuple[StagedTable, ...]]:
-    """Stage every delta that does something; one commit for each table."""
+    """Stage every non-empty delta; one commit per table."""
     staged: dict[str, tuple[StagedTable, ...]] = {}
     for key in sorted(deltas):
         step = _stage(view, deltas[key])
@@ -53,7 +53,7 @@ def _stage(view: WriteView, delta: TableDelta) -> StagedTable | None:
 def _stage_changes(
     view: WriteView, table: Table, rows: RowSource, deleted: pa.Array
 ) -> StagedTable:
-    """New rows, rows in the place of others, and deletions, as one write."""
+    """Stage new rows, replacements and deletions as one write."""
     ids = rows.select([KEY])[KEY].combine_chunks()
     row_ids = row_ids_of(table, KEY, ids)
     there = row_ids != NEW

@@ -1,1 +1,1 @@
-"""The schema of a graph on disk: its files, their history, their change, and the lock of it."""
+"""The schema of a graph on disk: its files, its history, staged changes, and the lock."""

@@ -1,6 +1,6 @@
-"""The three schema files under a graph's root, and whether they agree.
+"""The three schema files under a graph's root, and their consistency.
 
-``_schema.pg`` is the text as it was given, ``_schema.ir.json`` its canonical form, and
+``_schema.pg`` is the text as given, ``_schema.ir.json`` its canonical form, and
 ``__schema_state.json`` the hash that was accepted. Only ``init`` and a schema apply change them,
 all three together. Files that disagree were changed from outside, and the graph is refused until
 they agree again.
@@ -45,7 +45,7 @@ STAGED = {SOURCE: STAGED_SOURCE, IR: STAGED_IR, STATE: STAGED_STATE}
 STATE_FORMAT_VERSION = 1
 IDENTITY_VERSION = 1
 
-# Reads again when the files change under it; an apply changes each of them once.
+# Retries when the files change during the read; an apply changes each of them once.
 _ATTEMPTS = 5
 
 _RESTORE = (
@@ -200,7 +200,7 @@ class SchemaFiles:
         return self.load()
 
     def _read_consistent(self, seen: tuple[str | None, ...], allow_missing: bool) -> Contract:
-        """Read files that may be changing: a mix of old and new is read again."""
+        """Read files that may be changing; retries on a mix of old and new."""
         drift: SchemaDrift | None = None
         for _ in range(_ATTEMPTS):
             try:

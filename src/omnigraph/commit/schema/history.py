@@ -31,7 +31,7 @@ _KEPT = 16
 
 
 def contract_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> Contract:
-    """The schema of a snapshot; mostly the one that the files have."""
+    """The schema of a snapshot; usually that of the files."""
     row = snapshot.schema
     if row is not None and row.schema_hash == contract.schema_hash:
         return contract
@@ -55,9 +55,9 @@ def identified_at(store: GraphStore, contract: Contract, snapshot: Snapshot) -> 
 
 
 def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> IdentifiedSchema:
-    """The schema that a snapshot is known to have, with stable ids.
+    """The schema of a snapshot, given its catalog, with stable ids.
 
-    Where another program changed the schema they are derived from those of the newest row.
+    If another program changed the schema, the ids are derived from those of the newest row.
     """
     row = snapshot.schema
     if row is None or row.schema_hash != catalog.schema_hash:
@@ -71,7 +71,7 @@ def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> Ident
 
 
 def recorded_schema(row: SchemaRow) -> IdentifiedSchema:
-    """The schema that a row of the manifest has."""
+    """The schema of a row of the manifest."""
     return IdentifiedSchema(_compiled(row.source), Identity.from_json(dict(row.identity)))
 
 
@@ -99,7 +99,7 @@ def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) ->
 
 
 def _recorded(rows: Mapping[int, SchemaRow], row: SchemaRow, snapshot: Snapshot) -> SchemaRow:
-    """The row of a snapshot; that of another program's schema may have been written later."""
+    """The row for a snapshot; the row of another program's schema may have been added later."""
     later = [
         version for version in rows if row.manifest_version < version <= snapshot.manifest_version
     ]
@@ -163,7 +163,7 @@ def _fits(store: GraphStore, snapshot: Snapshot, catalog: Catalog, other: Catalo
             wanted = columns.get(name)
             if (wanted is None) == (name in stored.names):
                 return False
-            # A Blob lies in the table in another form than it is declared in.
+            # A Blob has another type in the table than in the declaration.
             if wanted is not None and name in rest and stored.field(name).type != wanted:
                 return False
     return True

@@ -1,8 +1,8 @@
 """The lock of a schema apply: a branch of the manifest that blocks every writer.
 
-The branch is for other programs. Ours also hold a lease while they run, and leave a mark beside the
+The branch is for other programs. Ours also hold a lease while they run, and write a mark beside the
 lock: a lock with a mark and without a lease belongs to an apply that died, and may be removed. A
-lock without a mark says nothing about its holder.
+lock without a mark does not identify its holder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_locked(store: GraphStore) -> bool:
 def is_ours(store: GraphStore) -> bool:
     """Whether the lock was taken by this program, here or elsewhere.
 
-    A leftover mark says nothing about a lock that was taken much later.
+    A leftover mark does not count for a lock that was taken much later.
     """
     mark, lock = store.objects.head(MARK), store.objects.head(branch_reference(SCHEMA_LOCK))
     if mark is None or lock is None:
@@ -115,8 +115,8 @@ def _take(store: GraphStore) -> None:
 def _leave(store: GraphStore) -> None:
     """Release the lock, unless a sidecar is left: its recovery will.
 
-    Never raises, since the apply has its own outcome by now. A lock that stays has a mark and no
-    lease, so the next writer removes it.
+    Never raises, since the outcome of the apply is already decided. A lock that remains has a mark
+    and no lease, so the next writer removes it.
     """
     try:
         if not has_apply_sidecar(store):
@@ -131,5 +131,5 @@ def has_apply_sidecar(store: GraphStore) -> bool:
 
 
 def in_progress() -> SchemaChanging:
-    """The error of an apply that meets another."""
+    """The error of an apply while another one runs."""
     return SchemaChanging("schema apply is already in progress", hint="repeat when it is done")

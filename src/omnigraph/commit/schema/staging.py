@@ -91,9 +91,9 @@ def reconcile_staging(
 ) -> Reconciled:
     """Promote or discard the staging files of a dead schema apply.
 
-    ``apply_pending`` says that the apply left its sidecar, ``live_tables`` which table keys the
-    manifest has. Raises ``RecoveryRequired`` when the files are ambiguous, and ``SchemaDrift``
-    when the live source is damaged; nothing is changed then.
+    ``apply_pending`` means that the apply left its sidecar; ``live_tables`` are the table keys of
+    the manifest. Raises ``RecoveryRequired`` when the files are ambiguous, and ``SchemaDrift`` when
+    the live source is damaged; nothing is changed then.
     """
     staging = SchemaStaging(objects)
     present = staging.present()
@@ -150,7 +150,7 @@ def _is_committed(
 
 
 def _live_hash(objects: ObjectStore, name: str) -> str | None:
-    """The hash of a live file; none too when it is damaged, since a staged one replaces it."""
+    """The hash of a live file; also ``None`` if it is damaged, since a staged one replaces it."""
     try:
         return recorded_hash(objects, name)
     except SchemaDrift:

@@ -1,4 +1,4 @@
-"""CSV with a header, one file for each type.
+"""Reads CSV with a header, one file per type.
 
 A field is text, so every value is read by the type of its property. An empty field is null, or
 the empty string if a String is required. Lists and vectors are written as JSON.
@@ -37,7 +37,7 @@ def read_csv(stream: BinaryIO, entity_type: EntityType, intake: Intake, name: st
 
 
 class _CsvReader:
-    """One file; malformed CSV ends the load."""
+    """The reader of one file; malformed CSV ends the load."""
 
     def __init__(self, entity_type: EntityType, intake: Intake, name: str) -> None:
         self._entity_type = entity_type
@@ -80,7 +80,7 @@ class _CsvReader:
                 self._intake.reject(self._file, line, f"edge missing '{missing}'", field=missing)
 
     def _rows(self, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
-        """The rows that are not empty, each with its first line."""
+        """The non-empty rows, each with its first line number."""
         reader = csv.reader(self._lines(stream), strict=True)
         while True:
             start = self._begin()
@@ -89,7 +89,7 @@ class _CsvReader:
             except StopIteration:
                 return
             except csv.Error:
-                # The reader of Python does not say more.
+                # Python's reader gives no details.
                 reason = "the quotes do not match"
                 hint = None
                 if "\r" in self._last.rstrip("\r\n"):
@@ -100,7 +100,7 @@ class _CsvReader:
                 yield start, row
 
     def _begin(self) -> int:
-        """Begin the next record; gives its first line."""
+        """Begin the next record; returns its first line number."""
         self._start = self._line + 1
         self._size = self._commas = self._fields = 0
         return self._start
@@ -191,7 +191,7 @@ def _value(text: str, type_: PropType) -> Any:
 
 
 def _integer(text: str) -> Any:
-    """An integer in any spelling of JSON, such as ``5.0`` and ``1e3``."""
+    """An integer in any JSON notation, such as ``5.0`` and ``1e3``."""
     try:
         return int(text)
     except ValueError:

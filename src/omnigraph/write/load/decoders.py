@@ -1,9 +1,9 @@
-"""Decoders built from the catalog: whole blocks of JSON lines into columns of Python values.
+"""Decoders built from the catalog: convert blocks of JSON lines to columns of Python values.
 
-They take a block only if the result is that of the plain reader, value by value and type by type,
-and leave every other block and all error messages to it. So their types are strict: an integer is
-not a float, and unknown names are refused. Fast parsers accept several records on a line, records
-over several lines, and the last of two equal names: lines and names are therefore counted here.
+They decode a block only if the result equals that of the plain reader in every value and type, and
+leave all other blocks and all error messages to it. So their types are strict: an integer is not a
+float, and unknown names are refused. Fast parsers accept several records on a line, records over
+several lines, and the last of two equal names: lines and names are therefore counted here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from omnigraph.lang.values.codecs import CODECS
 from omnigraph.storage.tables.store import KEY
 
 _ENDS = {"src": "from", "dst": "to"}
-# A block is larger only where a single line is, and looking at it takes memory of its size.
+# Only a block with a single long line is larger, and inspecting it takes as much memory.
 _LARGEST = 16 << 20
 # Lines per unusual line below which decoding whole blocks does not pay.
 _LINES_PER_UNUSUAL = 64
@@ -54,7 +54,7 @@ class Decoders:
         self._envelope = msgspec.json.Decoder(_ENVELOPE).decode_lines
 
     def decode(self, block: bytes) -> list[Decoded] | None:
-        """The records of a block by type; none if the plain reader should read it."""
+        """The records of a block by type; ``None`` if the plain reader has to read it."""
         count = records_by_look(block) if len(block) <= _LARGEST else None
         if count is None:
             return None
@@ -64,7 +64,7 @@ class Decoders:
             return None
 
     def _of_one_type(self, block: bytes, count: int) -> list[Decoded] | None:
-        """All records, if they are of the type of the first."""
+        """All records, if all have the type of the first."""
         head = self._envelope(block[: block.find(b"\n") + 1 or None])[0]
         decoder = self._find(head)
         if decoder is None:
@@ -77,13 +77,13 @@ class Decoders:
         return _complete(block, [batch]) if len(records) == count else None
 
     def _of_several(self, block: bytes, count: int) -> list[Decoded] | None:
-        """All records, each first without what is in its data."""
+        """All records of mixed types: the heads are parsed first, then the data."""
         heads = self._envelope(block)
         groups: dict[tuple[Any, Any], list[int]] = {}
         for line, head in enumerate(heads):
             groups.setdefault((head.type, head.edge), []).append(line)
         if len(groups) == 1:
-            # Then they were tried already.
+            # This was tried already.
             return None
         batches = []
         for lines in groups.values():
@@ -98,9 +98,9 @@ class Decoders:
         return _complete(block, batches) if len(heads) == count else None
 
     def runs(self, block: bytes) -> list[bytes] | None:
-        """The block cut around its unusual lines; none if there are many of them.
+        """The block split at its unusual lines; ``None`` if there are many of them.
 
-        A run may still not be decoded: a line by itself does not always show that it is unusual.
+        Decoding a run may still fail: some lines are unusual only in context.
         """
         lines = block.removesuffix(b"\n").split(b"\n")
         kinds = [self._is_usual(line) for line in lines]
@@ -113,7 +113,7 @@ class Decoders:
         return [*(part + b"\n" for part in first), last + b"\n" * block.endswith(b"\n")]
 
     def _is_usual(self, line: bytes) -> bool:
-        """Whether a line is one record that its decoder takes."""
+        """Whether a line is one record that its decoder accepts."""
         try:
             (head,) = self._envelope(line)
             decoder = self._find(head)
@@ -153,7 +153,7 @@ class _KindDecoder:
             if name != KEY
         ]
         self._get_id = attrgetter(f"f{len(fields) - 1}")
-        # Without anything that is required, there may be no data at all.
+        # Without required properties, ``data`` may be absent.
         self._empty = data() if all(is_free for *_, is_free in self._getters) else None
         word = "edge" if self._is_edge else "type"
         record: dict[str, Any] = {
@@ -165,7 +165,7 @@ class _KindDecoder:
             record |= dict.fromkeys(_ENDS.values(), (str,))
         whole = _struct(record, names=(word, "data", KEY, *_ENDS)[: len(record)])
         self.records: Callable[[bytes], list[Any]] = msgspec.json.Decoder(whole).decode_lines
-        """All records of a block, if they are of this type and nothing is unusual with them."""
+        """All records of a block, if all have this type and none is unusual."""
 
     def columns(self, records: Sequence[Any], lines: np.ndarray) -> _Batch:
         """The columns of parsed records."""
@@ -213,13 +213,13 @@ class _Batch:
 
     decoded: Decoded
     names: int
-    """How many names the records have, without those of ids until they are read."""
+    """The number of names in the records; ids are included once they are read."""
     heads: Sequence[Any]
     data: list[Any]
     get_id: Callable[[Any], Any]
 
     def read_ids(self) -> bool:
-        """Read the ids beside and in the data; false if a record has both."""
+        """Read the ids beside and inside the data; false if a record has both."""
         beside = [head.id for head in self.heads]
         inside = list(map(self.get_id, self.data))
         rows = len(beside)
@@ -235,7 +235,7 @@ class _Batch:
 
 
 def _complete(block: bytes, batches: Sequence[_Batch]) -> list[Decoded] | None:
-    """The decoded records of a block; none if a name is given twice, or an id in two places.
+    """The decoded records of a block; ``None`` if a name or an id is given twice.
 
     If the block has no more names than were read, no record has an id, and none is looked for.
     """
@@ -248,8 +248,8 @@ def _complete(block: bytes, batches: Sequence[_Batch]) -> list[Decoded] | None:
 
 
 def _field(type_: PropType) -> tuple[Any, ...]:
-    """The type of a property, and what stands for it where it is absent."""
-    # An integer may stand for a float; whether it is exact is decided by the conversion.
+    """The type of a property, and its default if it is absent."""
+    # An integer is accepted as a float; the conversion checks whether it is exact.
     scalar: Any = Union[CODECS[type_.scalar].json_types]  # noqa: UP007
     is_nested = type_.is_list or type_.is_vector
     wanted: Any = GenericAlias(list, (scalar,)) if is_nested else scalar
@@ -260,7 +260,7 @@ _OPTIONAL_ID = (str | int | None | UnsetType, UNSET)
 
 
 def _struct(fields: Mapping[str, tuple[Any, ...]], names: Iterable[str] = ()) -> Any:
-    """A class for objects that have such fields and no others."""
+    """A class for objects with exactly these fields."""
     called = [*names] or [f"f{number}" for number in range(len(fields))]
     return msgspec.defstruct(
         "Record",
@@ -268,7 +268,7 @@ def _struct(fields: Mapping[str, tuple[Any, ...]], names: Iterable[str] = ()) ->
         rename=dict(zip(called, fields, strict=True)),
         forbid_unknown_fields=True,
         kw_only=True,
-        # Nothing in them can lead back to them, so the collector need not look.
+        # They cannot form cycles, so the garbage collector can skip them.
         gc=False,
     )
 
@@ -287,11 +287,11 @@ _ENVELOPE = _struct(
 
 
 def records_by_look(block: bytes) -> int | None:
-    """How many lines a block has, when each looks like a record; none when some does not.
+    """The number of lines of a block if each looks like a record, else ``None``.
 
-    Inside a record nothing opens right after something closed. Where every line but the last ends
-    with a bracket that closes, and the next begins with one that opens, all line ends lie between
-    records; if there are as many records as lines, each line is one.
+    Inside a record no opening bracket directly follows a closing one. If every line but the last
+    ends with a closing bracket and the next begins with an opening one, all line ends are between
+    records; if there are as many records as lines, each line is one record.
 
     >>> records_by_look(b'{"a":1}\\n{"a":2}\\n'), records_by_look(b'{"a":\\n1}')
     (2, None)
@@ -312,14 +312,15 @@ def records_by_look(block: bytes) -> int | None:
 
 
 def most_names(block: bytes) -> int | None:
-    """An upper bound of the number of names in the objects of valid JSON; none if unknown.
+    """An upper bound of the number of names in the objects of valid JSON; ``None`` if unknown.
 
     >>> most_names(b'{"a":{"b":":"}}'), most_names(b'{"a" :1}')
     (3, None)
     """
     content = np.frombuffer(block, dtype=np.uint8)
     before = content[np.flatnonzero(content == _COLON) - 1]
-    # Every name has a quote before its colon, unless there is space between; strings only add more.
+    # Every name has a quote before its colon, unless there is a space; strings only add to the
+    # count.
     return int(np.count_nonzero(before == _QUOTE)) if (before > ord(" ")).all() else None
 
 

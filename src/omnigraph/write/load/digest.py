@@ -1,7 +1,7 @@
-"""Distinguishes the data of a load from other data with the same idempotency key.
+"""Digests of loaded data, which tell different loads with one idempotency key apart.
 
-Values are hashed column by column as they pass, so that the digest does not depend on batches. Ids
-are hashed as given, because new ones differ at every call.
+Values are hashed column by column while they are read, so that the digest does not depend on
+batches. Ids are hashed as given, because generated ones differ at every call.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _SIZE = 16
 
 
 class Digest:
-    """The values of a load, one hash for each column."""
+    """The digest of the values of a load, one hash per column."""
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {}
 
     def add(self, name: str, column: pa.Array) -> None:
-        """The next values of a column."""
+        """Add the next values of a column."""
         self._feed(f"{name}?", pc.is_valid(column).cast(pa.uint8()))
         kind = column.type
         if pa.types.is_fixed_size_list(kind):
@@ -39,7 +39,7 @@ class Digest:
         elif pa.types.is_boolean(kind):
             self._feed(name, pc.fill_null(column.cast(pa.uint8()), 0))
         else:
-            # As integers of their width, which have one zero and no NaN.
+            # As integers of the same width, which have one zero and no NaN.
             width = pa.int32() if kind.bit_width == 32 else pa.int64()
             self._feed(name, pc.fill_null(column.view(width), 0))
 
@@ -50,7 +50,7 @@ class Digest:
         return self._columns.setdefault(name, hashlib.blake2b(digest_size=_SIZE))
 
     def text(self) -> str:
-        """The digest of everything that was added."""
+        """The digest of all added values."""
         all_of_it = hashlib.blake2b(digest_size=_SIZE)
         for name in sorted(self._columns):
             all_of_it.update(f"{name}={self._columns[name].hexdigest()};".encode())
@@ -62,13 +62,13 @@ _BLOCK = 1 << 20
 
 
 class FilesDigest:
-    """The bytes of files, for loads that many processes read."""
+    """The digest of the bytes of files, for loads that many processes read."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = tuple(paths)
 
     def text(self) -> str:
-        """Read all files; gives their digest."""
+        """Read all files; returns their digest."""
         all_of_it = hashlib.blake2b(digest_size=_SIZE)
         for path in self._paths:
             one = hashlib.blake2b(digest_size=_SIZE)
@@ -80,7 +80,7 @@ class FilesDigest:
 
 
 def _joined(column: pa.Array) -> Any:
-    """The bytes of all texts, without those of nulls and outside of a slice."""
+    """The bytes of all strings, without nulls and without those outside of a slice."""
     plain = pa.concat_arrays([pc.drop_null(column)])
     if not len(plain):
         return b""

@@ -105,8 +105,7 @@ class Gatherer:
                 self.flush()
 
     def _batch_ends(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
-        """Where to flush: the text of records is short, but a blob may name a large file, and a
-        vector is wide even where it is null."""
+        """Where to flush: blobs may be large files, and even null vectors are wide."""
         done, room = 0, self._most_rows - self._rows
         files = self._intake.files_named
         named = list(zip(*(columns[name] for name in self._blobs), strict=True))

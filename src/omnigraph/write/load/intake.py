@@ -27,13 +27,13 @@ from omnigraph.write.load.rejects import (
     source_line,
 )
 
-# At most so many bytes of text are gathered before they are converted.
+# The limit in bytes of gathered text before it is converted.
 _MAX_GATHERED = 24 << 20
 _ENDS = frozenset({"src", "dst"})
 
 
 def count_ignored(ignored: dict[str, int], name: str, count: int) -> None:
-    """Count an ignored property; above a number of names all others are counted as one."""
+    """Count an ignored property; beyond a limit of names the others are counted together."""
     if name not in ignored and len(ignored) >= limits.MOST_IGNORED:
         name = OTHERS
     ignored[name] = ignored.get(name, 0) + count
@@ -70,14 +70,14 @@ class Intake:
         """Set for a load with an idempotency key."""
         self.progress: Callable[[], None] | None = None
         self.decoders: Decoders | None = Decoders(catalog)
-        """They read most JSON; the result does not depend on them."""
+        """Fast path for most JSON; the result does not depend on it."""
         self._sinks = sinks
         self._gatherers: dict[str, Gatherer] = {}
         self._gathered = 0
         self._without_id: dict[str, int] = {}
 
     def open_file(self, name: str) -> int:
-        """Register the next file; gives its number."""
+        """Register the next file; returns its number."""
         self.files.append(name)
         return len(self.files) - 1
 
@@ -102,7 +102,7 @@ class Intake:
             self.check()
 
     def check(self) -> None:
-        """Flush if too many rejects are deferred. Every record before this call was added."""
+        """Flush if too many rejects are deferred. All earlier records have been added."""
         if self.rejects.needs_flush:
             self.flush()
 
@@ -127,7 +127,7 @@ class Intake:
         if given.null_count == len(given) and not self._gatherers[key].has_given_ids:
             self._without_id[key] = self._without_id.get(key, 0) + len(given)
             return
-        # The digest must not depend on the batch in which the first id comes.
+        # The digest must not depend on the batch with the first id.
         before = pa.nulls(self._without_id.pop(key, 0), pa.string())
         for ids in (before, given):
             self.digest.add(f"{key}.{KEY}", ids)
@@ -155,7 +155,7 @@ class Intake:
         value: str | None = None,
         counted: tuple[str, int] | None = None,
     ) -> None:
-        """Reject a record; every one before it was added."""
+        """Reject a record; all earlier records have been added."""
         reject = Reject(self.files[file], line, reason, field, value, counted)
         self.rejects.defer(source_line(file, line), reject)
         self.check()

@@ -1,4 +1,4 @@
-"""What a caller asks of a load: the data and how to read it, and where the rows are committed."""
+"""The request of a load: the data and how to read it, and the destination of the rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LoadDestination:
 
 
 def load_mode(mode: Any) -> LoadMode:
-    """A mode by its name."""
+    """Parse the name of a load mode."""
     try:
         return LoadMode(mode)
     except ValueError:

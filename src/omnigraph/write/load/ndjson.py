@@ -1,8 +1,8 @@
-"""JSON records: usually one a line, but any white space may separate them.
+"""Reads JSON records: usually one per line, but any white space may separate them.
 
-Text is read in blocks of whole lines. Usual blocks go through the decoders of the types; all others
-are read here, and only here errors are reported. A block in which every line is one object is
-parsed at once; any other is read line by line, and a record over several lines is gathered until
+Text is read in blocks of whole lines. Regular blocks are decoded by the decoders of the types; all
+others are read here, and errors are reported only here. A block in which every line is one object
+is parsed at once; any other is read line by line, and a record over several lines is gathered until
 its brackets are closed. After an unreadable record the next line that starts with a bracket begins
 a new one. A name that appears twice in one object is refused.
 """
@@ -26,7 +26,7 @@ from omnigraph.write.load.rejects import source_line
 _BLOCK = 1 << 18
 _MOST_UNTRIED = 32
 _MARK = b"\xef\xbb\xbf"
-# Without possessive repeats the search takes many bytes for each that it has passed.
+# Without possessive quantifiers the search needs many bytes of memory per byte of input.
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _SEVERAL = re.compile(rb"\}\s*,\s*\{")
 _SPACE = " \t\r\n"
@@ -34,7 +34,7 @@ _SPACE = " \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much was read; the next split of the file is numbered from here."""
+    """The lines and records read so far; the next split is numbered from here."""
 
     lines: int
     records: int
@@ -79,7 +79,7 @@ class _NdjsonReader:
         return Extent(self._line, self._records.count, is_open)
 
     def _blocks(self, stream: BinaryIO, is_first: bool) -> Iterator[bytes]:
-        """Pieces of whole lines, without the mark at the beginning."""
+        """Blocks of whole lines, without the byte order mark."""
         parts: list[bytes] = []
         size = 0
         while piece := stream.read(_BLOCK):
@@ -111,7 +111,7 @@ class _NdjsonReader:
                     self._take_lines(run)
 
     def _take_decoded(self, decoders: Decoders, block: bytes) -> bool:
-        """Read a block by the decoders of the types; false if they leave it alone."""
+        """Read a block by the decoders of the types; false if they do not accept it."""
         by_type = decoders.decode(block)
         if by_type is None:
             return False
@@ -185,10 +185,10 @@ class _NdjsonReader:
         self._start, self._depth, self._size = self._line, _opened(text), len(text)
 
     def _may_go_on(self) -> bool:
-        """Whether an object may follow here inside the record; if not, a new record begins."""
+        """Whether the record may continue with an object here; if not, a new record begins."""
         text = "\n".join(self._gathered) + "\n{"
         position = 0
-        # A line may end one record and begin the next: it is the last that counts.
+        # A line may end one record and begin the next: the last one counts.
         while True:
             while text[position] in _SPACE:
                 position += 1
@@ -209,7 +209,7 @@ class _NdjsonReader:
 
 
 class _Unusual:
-    """Predicts unusual blocks from the last ones, so that decoding is tried less and less often."""
+    """Predicts unusual blocks from recent ones, so that decoding is attempted less often."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -226,7 +226,7 @@ class _Unusual:
 
 
 def _whole(block: bytes, lines: int) -> list[Any] | None:
-    """The objects of a block in which each line is one; none for any other block.
+    """The objects of a block in which each line is one; ``None`` for any other block.
 
     Lines are parsed as the items of one array. No line has a comma between two objects, so there
     are as many objects as lines only if each line is one.
@@ -254,7 +254,7 @@ def _line_of(block: bytes, first: int) -> Callable[[int], str]:
 
 
 def _opened(text: str) -> int:
-    """How many brackets outside of strings a line opens and does not close."""
+    """The number of brackets outside of strings that a line opens and does not close."""
     bare = _STRING.sub("", text)
     return bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
 
@@ -268,12 +268,12 @@ class _Bad:
 
 
 def _parse(text: str, position: int) -> tuple[Any, int]:
-    """The value at a position and its end; or what is wrong, and where."""
+    """The value at a position and its end, or ``_Bad`` and the position of the error."""
     try:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
         is_begun = error.pos >= len(text.rstrip(_SPACE))
-        return _Bad(f"cannot read on from column {error.colno}", is_begun), error.pos
+        return _Bad(f"syntax error at column {error.colno}", is_begun), error.pos
     except _Refused as error:
         return _Bad(str(error)), position
     except RecursionError:

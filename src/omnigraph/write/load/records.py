@@ -1,7 +1,7 @@
 """Passes records of the load format to the gatherers of their types.
 
-A float forgets digits, so ``0.99999999999999999999`` would pass for 1. The text of a number with a
-point or an exponent is therefore read again, exactly, where it meets an integer property.
+A float loses digits, so ``0.99999999999999999999`` would be accepted as 1. For an integer property
+the text of a number with a point or an exponent is therefore parsed again, exactly.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _EXACT = json.JSONDecoder(parse_float=exact_float)
 
 
 def take_records(records: Iterable[Any], intake: Intake, name: str) -> None:
-    """Read records that are Python values; they are numbered from 1."""
+    """Read records given as Python values; they are numbered from 1."""
     Records(intake, intake.open_file(name)).take_all(records, 1)
 
 
@@ -104,7 +104,7 @@ class Records:
                 missing = "from" if ends[0] is None else "to"
                 self._refuse(line, f"edge missing '{missing}'", missing)
                 return
-        # The usual record has nothing else: counting its keys is the cheapest way to see that.
+        # A usual record has no other keys: counting them is the cheapest check.
         usual = (1 if ends is None else 3) + (data is not _EMPTY)
         if len(value) > usual and not self._is_fine(value, gatherer, line):
             return
@@ -146,7 +146,7 @@ class Records:
         return {**data, KEY: given}
 
     def _find(self, name: Any, field: str, line: int) -> Gatherer | None:
-        """The gatherer of a type that is new here."""
+        """The gatherer of a type that occurs for the first time."""
         catalog, is_node = self._intake.catalog, field == "type"
         gatherers = self._nodes if is_node else self._edges
         types: Mapping[str, EntityType] = catalog.node_types if is_node else catalog.edge_types

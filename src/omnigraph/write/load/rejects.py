@@ -1,9 +1,9 @@
 """Rejected records: their source lines, the reasons, and how many are allowed.
 
-Which record ends a load must not depend on when it was checked. Rejects are therefore deferred
-until all records before them were checked, and then handled in the order of files and lines. The
-caller may name a file for them, one JSON object a line; it is written when the load has ended,
-because only then it is certain that the file is not itself loaded.
+Which record ends a load must not depend on the order of checks. Rejects are therefore deferred
+until all records before them are checked, and then handled in the order of files and lines. The
+caller may name a file for them, one JSON object per line; it is written after the load has ended,
+because only then is it certain that the file is not itself loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from omnigraph.write.validate.rules import Violation
 
 _LINE_BITS = 40
 _LINES = (1 << _LINE_BITS) - 1
-# At most so many are deferred at a time.
+# The limit of deferred rejects.
 _MAX_DEFERRED = 10_000
 _ENDS = {"src": "from", "dst": "to"}
 _IN_MEMORY = 1 << 20
@@ -133,7 +133,7 @@ class Rejects:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether so many are deferred that the records before them should be checked now."""
+        """Whether too many are deferred, so that the records before them should be checked now."""
         return self.count > self._allowed or len(self._deferred) >= _MAX_DEFERRED
 
     def defer(self, source_line: int, reject: Reject) -> None:
@@ -141,7 +141,7 @@ class Rejects:
         self._deferred.append((source_line, reject))
 
     def flush(self) -> None:
-        """Handle the deferred rejects in order; every record before them was checked."""
+        """Handle the deferred rejects in order; all records before them have been checked."""
         # Records on the same line are ordered by their reasons.
         self._deferred.sort(key=_order)
         deferred, self._deferred = self._deferred, []
@@ -157,7 +157,7 @@ class Rejects:
             self._keep(reject)
 
     def end(self, reject: Reject) -> NoReturn:
-        """End the load, however many records may be rejected."""
+        """End the load regardless of the allowed number of rejects."""
         raise reject.error()
 
 
@@ -180,7 +180,7 @@ class CollectedRejects(Rejects):
     def __init__(self, allowed: int = 0) -> None:
         self.collected: list[Reject] = []
         self.fatal: Reject | None = None
-        """Ends the load, however many records may be rejected; not in ``collected``."""
+        """Ends the load regardless of the allowed number; not in ``collected``."""
         super().__init__(allowed, self.collected.append)
 
     def add(self, reject: Reject) -> None:
@@ -287,7 +287,7 @@ def open_rejects(path: str | PathLike[str] | None, data: Any) -> Iterator[Reject
         else:
             rejects.write(file)
         finally:
-            # Closing tries once more to write what could not be written.
+            # Closing tries again to write what failed.
             with suppress(OSError):
                 file.close()
 

@@ -1,4 +1,4 @@
-"""One load from its sources to its commit, on a branch that exists or is created for it."""
+"""Runs a load from its sources to its commit, on an existing branch or one created for it."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class Fingerprint(Protocol):
     """Identifies the data of a load."""
 
     def text(self) -> str:
-        """The same for the same data."""
+        """The fingerprint; equal for equal data."""
 
 
 class LoadIntake(Protocol):
-    """Counts and rejects of what was read, by one process or many."""
+    """Counts and rejects of the records read by one or many processes."""
 
     @property
     def records(self) -> int:
-        """How many records were converted."""
+        """The number of converted records."""
 
     @property
     def ignored(self) -> dict[str, int]:
@@ -122,7 +122,7 @@ class Load:
         self._spools = spools
         if job.mode is LoadMode.MERGE:
             # Keyed nodes must not repeat an id, and generated ids never do.
-            # Of other rows with the same id the last one wins.
+            # For other rows with the same id the last one wins.
             for key in sorted(intake.given_ids):
                 dropped = self._keys.superseded(spools[key])
                 if len(dropped):
@@ -152,7 +152,7 @@ class Load:
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas, self._keys)
-        # Not earlier: the check above may have rejected more records.
+        # Not earlier: the check above may have added rejects.
         kept = {} if self._digest is None else {LOAD: self.counts(), **extra}
         self._report("writing")
         staged = stage_deltas(view, deltas)
@@ -175,7 +175,7 @@ class Load:
             self._reject(judged.violations)
 
     def _refuse_emptying(self) -> None:
-        """Refuse an overwrite that would only delete, as all of its records are rejected."""
+        """Refuse an overwrite that would only delete, because all records were rejected."""
         rejected = self._intake.rejects.count
         if self._job.mode is not LoadMode.OVERWRITE or not rejected:
             return
@@ -184,7 +184,7 @@ class Load:
                 raise InputError(
                     f"every record of {spool.entity_type.name} was set aside, "
                     "so the overwrite would only empty its table",
-                    hint="mend the records, or delete the rows by a mutation",
+                    hint="fix the records, or delete the rows with a mutation",
                     details={"table_key": spool.entity_type.table_key, "rejected": rejected},
                 )
 
@@ -225,7 +225,7 @@ class Load:
         return deltas
 
     def _meets(self, pin: Pin, spool: SpooledRows) -> bool:
-        """Whether some row has an existing id; the same rows are not looked up twice."""
+        """Whether some row has an existing id; results are cached."""
         seen = (pin, spool.num_rows)
         if self._looked_up.get(pin.table_key, (None, False))[0] != seen:
             met = self._keys.meets(self._store.table(pin), spool)
@@ -284,8 +284,10 @@ def first_commit(
 def first_was_by_files(
     store: GraphStore, destination: LoadDestination, branch: str | None
 ) -> bool | None:
-    """Whether an earlier load with the same idempotency key was identified by the bytes of its
-    files, not by its values; none if there was none."""
+    """Whether the first load with an idempotency key has a digest of its files, not of values.
+
+    ``None`` if there was none.
+    """
     first = first_commit(store, destination, branch)
     fingerprint = None if first is None else first.extra.get(FINGERPRINT)
     return None if fingerprint is None else f":{FILES}" in fingerprint
@@ -390,12 +392,12 @@ def _new_branch(store: GraphStore, destination: LoadDestination) -> Iterator[str
         except OutcomePending:
             raise
         except BaseException:
-            # Whatever goes wrong here, what stopped the load is what the caller must hear of.
+            # A failure here must not hide the error that stopped the load.
             with suppress(OmniGraphError):
                 branches.remove_abandoned(branch)
             raise
         reached(Failpoint.BRANCH_BEFORE_UNCLAIM)
-        # The load is committed, so a claim that stays says nothing about its branch.
+        # The load is committed, so a leftover claim does no harm.
         with suppress(OmniGraphError):
             delete_claim(store, claim)
 

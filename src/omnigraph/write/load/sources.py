@@ -24,7 +24,7 @@ from omnigraph.write.load.tables import frame_batches, read_batches, read_parque
 
 FORMATS = ("ndjson", "csv", "parquet")
 STREAM = "-"
-"""How ``types`` names an open file."""
+"""The key of an open file in ``types``."""
 _SUFFIXES = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _HIDDEN = ("_", ".")
 
@@ -70,7 +70,7 @@ class Sources:
         return self.types.get(_absolute(path))
 
     def reject_rejects_file(self, source: str | int) -> None:
-        """The file for rejected records cannot be loaded as well."""
+        """Refuse to load the file for rejected records."""
         if self._rejects is not None:
             self._rejects.refuse_source(source)
 
@@ -145,7 +145,7 @@ def _exported(path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _is_data(file: Path, top: Path) -> bool:
-    """Not a marker such as ``_SUCCESS`` or a checksum file of a distributed writer."""
+    """Whether a file is data, not a marker such as ``_SUCCESS`` or a checksum file."""
     return file.is_file() and not any(map(_is_hidden, file.relative_to(top).parts))
 
 
@@ -200,7 +200,7 @@ def _read(data: LoadData, intake: Intake, sources: Sources) -> None:
 
 
 def _read_many(data: Iterable[Any], intake: Intake, sources: Sources) -> None:
-    """Several sources, or plain records."""
+    """Read several sources, or plain records."""
     items = iter(data)
     for item in items:
         if isinstance(item, dict):
@@ -235,7 +235,7 @@ def _read_stream(data: Any, intake: Intake, sources: Sources) -> None:
     kind = sources.declared_type(STREAM)
     if kind is None:
         raise InputError(
-            "a stream of CSV says nothing about its type",
-            hint=f"pass types={{'{STREAM}': 'Person'}}, say",
+            "the type of a CSV stream is unknown",
+            hint=f"pass for example types={{'{STREAM}': 'Person'}}",
         )
     read_csv(stream, intake.find(kind), intake, shown)

@@ -1,7 +1,7 @@
-"""Decoded rows of one type, until they are validated and staged.
+"""Holds decoded rows of one type until they are validated and staged.
 
-Few rows stay in memory, many go to a temporary file, so a load of any size keeps only the columns
-that a rule needs. Each row has its source line.
+Few rows stay in memory, many are written to a temporary file, so a load of any size keeps only the
+columns that a rule needs in memory. Each row has its source line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Budget:
         self._left = _IN_MEMORY if limit is None else limit
 
     def take(self, size: int) -> bool:
-        """Whether so many more bytes fit."""
+        """Reserve ``size`` bytes; returns whether they fit."""
         self._left -= size
         return self._left >= 0
 
@@ -86,7 +86,7 @@ class Spool:
         self._budget.give_back(self._bytes)
 
     def close(self) -> None:
-        """No more rows are added."""
+        """End the input."""
         if self._writer is not None and self._sink is not None:
             with temporary_files():
                 self._writer.close()
@@ -198,7 +198,7 @@ class Spools:
         )
 
     def close(self) -> dict[str, Spool]:
-        """All spools by table key; no more rows are added."""
+        """End the input; returns all spools by table key."""
         for spool in self._open.values():
             spool.close()
         return {key: self._open[key] for key in sorted(self._open)}

@@ -1,4 +1,4 @@
-"""Bytes from files, compressed files and any object with a ``read``.
+"""Reads bytes from files, compressed files and objects with a ``read`` method.
 
 Every failure to read is raised here, as an error with the name of the file.
 """
@@ -21,7 +21,7 @@ _CHUNK = 1 << 18
 
 
 def uncompressed(path: str) -> str:
-    """A path without its suffix of compression.
+    """A path without its compression suffix.
 
     >>> uncompressed("people.csv.gz"), uncompressed("people.csv")
     ('people.csv', 'people.csv')
@@ -47,12 +47,12 @@ def opened(path: str, *, decompressed: bool = True) -> Iterator[BinaryIO]:
 
 
 def as_bytes(read: Callable[[int], Any], name: str, damaged: InputError | None = None) -> BinaryIO:
-    """The bytes that a function reads; closing them does not close their source."""
+    """A file object over a ``read`` function; closing it does not close the source."""
     return io.BufferedReader(_Raw(read, name, damaged), _CHUNK)
 
 
 class _Raw(io.RawIOBase):
-    """A function that reads bytes or text, as a raw file of Python."""
+    """A raw file object over a function that reads bytes or text."""
 
     def __init__(self, read: Callable[[int], Any], name: str, damaged: InputError | None) -> None:
         self._read = read
@@ -78,7 +78,7 @@ class _Raw(io.RawIOBase):
         except UnicodeDecodeError:
             raise InputError(
                 f"'{self._name}' is not UTF-8 text",
-                hint="hand the file over opened in binary mode",
+                hint="open the file in binary mode",
                 details={"file": self._name},
             ) from None
         except (pa.ArrowException, OSError, ValueError) as error:

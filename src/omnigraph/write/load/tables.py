@@ -31,7 +31,7 @@ _SHOWN_ENDS = {"src": "from", "dst": "to"}
 def frame_batches(
     value: Any, entity_type: EntityType, name: str
 ) -> Iterator[pa.RecordBatch] | None:
-    """The rows of a table or frame; none if the value is neither."""
+    """The rows of a table or frame; ``None`` if the value is neither."""
     problem = _Problem(f"the rows of '{entity_type.name}' cannot be read as Arrow", name)
     batches = problem.guard(lambda: _batches(value))
     return None if batches is None else problem.guard_all(batches)
@@ -58,7 +58,7 @@ def read_parquet(
 
 
 def _parquet_batches(source: pq.ParquetFile, groups: range | None) -> Iterator[pa.RecordBatch]:
-    """The rows of one row group after the other.
+    """The rows, one row group at a time.
 
     Arrow would keep all of them in memory until the end of a single read.
     """
@@ -70,7 +70,7 @@ def _parquet_batches(source: pq.ParquetFile, groups: range | None) -> Iterator[p
 
 
 def _batches(value: Any) -> Any:
-    """The batches of a table or frame; none if the value is neither."""
+    """The batches of a table or frame; ``None`` if the value is neither."""
     if isinstance(value, pa.RecordBatch):
         return [value]
     if isinstance(value, pa.Table):
@@ -86,7 +86,7 @@ def _batches(value: Any) -> Any:
 
 
 def _refuse_objects(frame: Any) -> None:
-    """Polars hands out Python objects as memory addresses."""
+    """Refuse columns of Python objects, which Polars exports as memory addresses."""
     if type(frame).__module__.partition(".")[0] != "polars":
         return
     for name, type_ in dict(getattr(frame, "schema", {})).items():
@@ -102,7 +102,7 @@ def _refuse_objects(frame: Any) -> None:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    """NaN becomes null, as in most pandas columns."""
+    """Convert a frame; NaN becomes null, as in most pandas columns."""
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, OverflowError):
@@ -182,14 +182,14 @@ class _Rows:
         rows, error = self._conformed(table)
         if rows is None or error is not None:
             if table.num_rows > 1:
-                # Some row is invalid: halve until it is found.
+                # Some row is invalid: bisect to find it.
                 half = table.num_rows // 2
                 self._take(table.slice(0, half), start)
                 self._take(table.slice(half), start + half)
             elif error is not None:
                 self._reject(table, start, error)
             return
-        # Only for a table with rows: an empty one does not overwrite.
+        # Only for a table with rows: an empty one overwrites nothing.
         gatherer = self._intake.gatherer(self._entity_type)
         if not self._is_keyed:
             given = pa.nulls(table.num_rows, pa.string())
@@ -219,7 +219,7 @@ class _Rows:
         self._intake.reject(self._file, line, error.message, field=field, value=value)
 
     def _refused(self, line: int, reason: str, field: str) -> OmniGraphError:
-        """An invalid column is an error, since every row would be rejected."""
+        """The error for an invalid column, which would reject every row."""
         return Reject(self._intake.files[self._file], line, reason, field).error()
 
 

@@ -1,4 +1,4 @@
-"""The validation of all writes: nothing is published that it refuses."""
+"""The validator of all writers: a write that it refuses is never published."""
 
 from omnigraph.write.validate.finder import InMemoryKeys, Keys
 from omnigraph.write.validate.rules import Violation

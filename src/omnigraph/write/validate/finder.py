@@ -1,7 +1,7 @@
-"""How rules about sets of rows find violations.
+"""Finds violations of rules about sets of rows.
 
-A rule words a violation; a finder finds it. The finder here keeps keys in memory, that of
-``spark.load.joined_keys`` joins them by Spark; both return the same results in the same order.
+A finder finds violations; rules word their messages. The finder here keeps keys in memory, that of
+``spark.load.joined_keys`` joins them in Spark; both return the same results in the same order.
 Committed rows are looked up by an index if there are few keys, and found in one scan of the needed
 columns if there are many. The tables that were read are recorded: the publish asserts their
 versions.
@@ -35,7 +35,7 @@ _ROW, _OTHER = "row~", "other~"
 
 
 class Committed:
-    """One snapshot under the deltas of a write."""
+    """The committed rows of one snapshot, as seen by a write."""
 
     def __init__(self, store: GraphStore, snapshot: Snapshot, deltas: Deltas) -> None:
         self._store = store
@@ -74,13 +74,13 @@ class Committed:
         return rows[KEY].combine_chunks() if rows.num_rows else NO_IDS
 
     def before(self, table_key: str) -> Table | None:
-        """The table before the write; none if it has no rows."""
+        """The table before the write; ``None`` if it has no rows."""
         self._seen.add(table_key)
         pin = self._snapshot.pin(table_key)
         return None if pin is None or not pin.row_count else self._store.table(pin)
 
     def staying(self, table_key: str) -> Table | None:
-        """The same; none if the write overwrites the table."""
+        """The table before the write; ``None`` if it has no rows or is overwritten."""
         delta = self._deltas.get(table_key)
         if delta is not None and delta.replaces:
             self._seen.add(table_key)
@@ -89,7 +89,7 @@ class Committed:
 
 
 def any_present(table: Table, ids: pa.Array) -> bool:
-    """Whether one of the ids has a row in a table; of many ids a sample is tried first."""
+    """Whether one of the ids has a row in a table; for many ids a sample is tried first."""
     if len(ids) > _FEW:
         some = np.linspace(0, len(ids) - 1, _SAMPLE).astype(np.int64)
         if any_present(table, ids.take(pa.array(some))):
@@ -148,7 +148,7 @@ class Finder(Protocol):
     """Finds violations among the rows of one write and the committed rows."""
 
     at_once: int
-    """How many rules may run at the same time, in several threads."""
+    """The number of rules that may run in parallel threads."""
 
     def repeated_ids(self, delta: TableDelta) -> Iterator[tuple[int, str]]:
         """Rows with the id of an earlier row of the delta."""
@@ -211,7 +211,7 @@ class InMemoryKeys:
 
 
 class InMemoryFinder:
-    """Works on columns, and row by row only to report violations."""
+    """Works on columns, and on single rows only to report violations."""
 
     at_once = 2
 
@@ -399,7 +399,7 @@ def _without(rows: pa.Table, delta: TableDelta) -> pa.Table:
 
 
 def one_zero(rows: pa.Table) -> pa.Table:
-    """Zero and minus zero are equal numbers, but a join compares their bits."""
+    """Normalise minus zero to zero: they are equal numbers, but a join compares bits."""
     for position, field in enumerate(rows.schema):
         if pa.types.is_floating(field.type):
             same = pc.add(rows[field.name], pa.scalar(0.0, field.type))
@@ -408,7 +408,7 @@ def one_zero(rows: pa.Table) -> pa.Table:
 
 
 def displayable(rows: pa.Table) -> pa.Table:
-    """Rows for messages, which show moments with their time of day."""
+    """Rows for messages, which show timestamps with the time of day."""
     for position, field in enumerate(rows.schema):
         if pa.types.is_date64(field.type):
             moments = to_timestamp(rows[field.name].combine_chunks())

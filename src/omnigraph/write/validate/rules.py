@@ -55,7 +55,7 @@ class Violation:
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it.
+    """A value formatted for messages.
 
     >>> shown(1.5), shown(float("nan")), shown(True), shown(datetime(2024, 5, 1, 10))
     ('1.5', 'NaN', 'true', '2024-05-01T10:00:00.000Z')
@@ -68,12 +68,12 @@ def shown(value: Any) -> str:
 
 
 def named(columns: tuple[str, ...]) -> str:
-    """Columns as messages show them: one bare, several in parentheses."""
+    """Columns formatted for messages: one bare, several in parentheses."""
     return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
 
 
 def value_columns(entity_type: EntityType) -> tuple[str, ...]:
-    """The columns that some rule about values looks at."""
+    """The columns that rules about values need."""
     names = [prop.name for prop in entity_type.properties.values() if prop.type.enum_values]
     if isinstance(entity_type, NodeType):
         names += [rule.property for rule in entity_type.ranges]
@@ -82,7 +82,7 @@ def value_columns(entity_type: EntityType) -> tuple[str, ...]:
 
 
 def value_violations(delta: TableDelta) -> Iterator[Violation]:
-    """Every value of a delta that breaks a rule, rule by rule."""
+    """The violations of value rules in a delta, rule by rule."""
     if delta.rows is None or delta.rows.is_judged:
         return
     present = set(delta.rows.names)
@@ -91,7 +91,7 @@ def value_violations(delta: TableDelta) -> Iterator[Violation]:
 
 
 def table_violations(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
-    """The same for rows at hand; used batch by batch where rows stream by."""
+    """The violations of value rules in a table; called per batch for streamed rows."""
     yield from _empty_ids(entity_type, table)
     if isinstance(entity_type, NodeType):
         for rule in entity_type.ranges:
@@ -104,7 +104,7 @@ def table_violations(entity_type: EntityType, table: pa.Table) -> Iterator[Viola
 
 
 def _empty_ids(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
-    """No row may have the empty id, wherever it came from: no edge could name it in every form."""
+    """Refuse empty ids: an edge could not refer to them in every input format."""
     name = entity_type.key[0] if isinstance(entity_type, NodeType) and entity_type.key else KEY
     for position, value in _hits(table[KEY], pc.equal(table[KEY], "")):
         text = f"{entity_type.name}.{name}: the id of a row is empty"
@@ -130,9 +130,9 @@ def _ranges(entity_type: EntityType, rule: RangeConstraint, table: pa.Table) -> 
 
 
 def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., Any]) -> Any:
-    """Where a column lies beyond a bound, compared in a type that holds both exactly."""
+    """The mask of values beyond a bound, compared in a type that represents both exactly."""
     if pa.types.is_floating(column.type):
-        # The bound that an F32 is nearest to is the one that was written.
+        # For F32 the bound is rounded to the nearest F32.
         return beyond(column, pa.scalar(float(bound), column.type))
     if pa.types.is_uint64(column.type) and not isinstance(bound, float):
         return beyond(column.cast(pa.decimal128(20)), pa.scalar(bound, pa.decimal128(20)))
@@ -151,7 +151,7 @@ def _checks(entity_type: EntityType, rule: CheckConstraint, table: pa.Table) -> 
         raise InputError(
             f"the pattern '{rule.pattern}' of @check on {entity_type.name}.{rule.property} "
             "is not a valid regular expression",
-            hint="change the schema; look-around and back references are not known",
+            hint="change the schema; look-around and back references are not supported",
             details={"table_key": entity_type.table_key, "property": rule.property},
         ) from None
     for position, value in _hits(column, pc.invert(matching)):
