@@ -210,7 +210,9 @@ FILES: dict[str, Callable[[Path], Made]] = {
         lambda: io.TextIOWrapper(io.BytesIO(b"\xff"), "utf-8", "surrogateescape"), "not UTF-8"
     ),
     "a stream of Parquet": _stream(lambda: io.BytesIO(PARQUET), "", format="parquet"),
-    "a stream of CSV": _stream(lambda: io.BytesIO(b"name\nA"), "the type of a CSV stream", format="csv"),
+    "a stream of CSV": _stream(
+        lambda: io.BytesIO(b"name\nA"), "the type of a CSV stream", format="csv"
+    ),
     "a mistake in a stream": _stream(lambda: io.BytesIO(GOOD + b"oops"), "<stream>:2: invalid"),
     # -- options --------------------------------------------------------------------------
     "a format that is none": _path([], "invalid format 'xml'", format="xml"),
