@@ -14,6 +14,7 @@ from datetime import timedelta
 import pytest
 
 from omnigraph.errors import Conflict, StorageUnavailable
+from omnigraph.storage.leases import s3
 from omnigraph.storage.leases.local import lease_path, open_leases
 from omnigraph.storage.leases.s3 import S3Leases
 from omnigraph.storage.objects import s3 as objects
@@ -122,6 +123,18 @@ def test_released_leases_leave_nothing(leases, store):
         assert not leases.is_free("a")
         assert len(store.list("__recovery")) == len(held.tokens) == 2
     assert store.list("__recovery") == []
+
+
+@pytest.mark.parametrize(("seconds", "remembered"), [(0.0, 1), (PATIENCE, 5)])
+def test_waiters_are_remembered_for_some_seconds(leases, store, monkeypatch, seconds, remembered):
+    """A handle that lives long keeps no name of every lease that was ever waited for."""
+    monkeypatch.setattr(s3, "_BUSY_SECONDS", seconds)
+    names = [f"node:Person@{branch}" for branch in range(5)]
+    with S3Leases(store, PATIENCE).acquire(names, timeout=1):
+        for name in names:
+            with pytest.raises(Conflict), leases.acquire([name], timeout=0):
+                pass
+    assert len(leases._awaited) == remembered
 
 
 def test_a_free_lease_costs_two_requests(s3_root, proxy):

@@ -92,6 +92,30 @@ class _LeaseState:
         return self.modified if self.record.renewed is None else self.record.renewed
 
 
+class AwaitedLeases:
+    """The names of leases that may have waiters, as far as this process has seen lately.
+
+    A name is dropped some seconds after the last waiter was seen. Safe to share between threads.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def note(self, name: str) -> None:
+        """A waiter was seen; names without one for too long are dropped."""
+        now = time.monotonic()
+        with self._lock:
+            self._until = {other: until for other, until in self._until.items() if until > now}
+            self._until[name] = now + _BUSY_SECONDS
+
+    def __contains__(self, name: str) -> bool:
+        return self._until.get(name, 0.0) > time.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+
 class S3Leases:
     """Leases of a graph on S3, by name."""
 
@@ -99,8 +123,7 @@ class S3Leases:
         self._objects = objects
         self._ttl = ttl
         self._threads = ThreadQueue()
-        # Until when waiters are expected for a lease, as far as this process knows.
-        self._busy_until: dict[str, float] = {}
+        self._awaited = AwaitedLeases()
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[S3LeaseGuard]:
@@ -109,7 +132,7 @@ class S3Leases:
             guard = stack.enter_context(_renew_in_background(self._ttl))
             for name in sorted(set(names)):
                 stack.enter_context(self._threads.wait(name, deadline))
-                lease = _Lease(self._objects, name, self._ttl, self._busy_until)
+                lease = _Lease(self._objects, name, self._ttl, self._awaited)
                 stack.callback(lease.release)
                 lease.take(deadline)
                 guard.add(lease)
@@ -169,14 +192,12 @@ def _renew_in_background(ttl: float) -> Iterator[S3LeaseGuard]:
 class _Lease:
     """One lease, from waiting for it to its release."""
 
-    def __init__(
-        self, objects: ObjectStore, name: str, ttl: float, busy_until: dict[str, float]
-    ) -> None:
+    def __init__(self, objects: ObjectStore, name: str, ttl: float, awaited: AwaitedLeases) -> None:
         self.name = name
         self._objects = objects
         self._path = lease_path(name)
         self._ttl = ttl
-        self._busy_until = busy_until
+        self._awaited = awaited
         self._waiters: tuple[str, ...] = ()
         self._is_queued = False
         self._record = _Record(uuid.uuid4().hex, 1, name, ttl)
@@ -226,7 +247,7 @@ class _Lease:
             return
         self._waiters = seen.record.waiters
         if self._waiters or not self._is_mine(seen):
-            self._busy_until[self.name] = time.monotonic() + _BUSY_SECONDS
+            self._awaited.note(self.name)
 
     def _enter(self, seen: _LeaseState) -> None:
         """Append our name to the waiters, unless it is there already."""
@@ -318,8 +339,7 @@ class _Lease:
         try:
             if self._is_queued and not was_taken:
                 self._leave()
-            may_be_awaited = self._busy_until.get(self.name, 0.0) > time.monotonic()
-            if was_taken and may_be_awaited and self._hand_over():
+            if was_taken and self.name in self._awaited and self._hand_over():
                 return
             if was_taken and self._age() < self._ttl / 3:
                 # Renewed recently enough that nobody takes it over before this request arrives.
@@ -341,7 +361,7 @@ class _Lease:
                 return True
             if not seen.record.waiters:
                 return False
-            self._busy_until[self.name] = time.monotonic() + _BUSY_SECONDS
+            self._awaited.note(self.name)
             heir, *others = seen.record.waiters
             record = replace(
                 seen.record,
