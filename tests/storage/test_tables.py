@@ -8,10 +8,12 @@ import pyarrow.compute as pc
 import pytest
 from lance import LanceDataset, LanceOperation
 
-from omnigraph.errors import StorageMissing, VersionMismatch
+from omnigraph.errors import LimitExceeded, StorageMissing, VersionMismatch
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables import store as tables
+from omnigraph.storage.tables import wide_columns
 from omnigraph.storage.tables.alter import stage_repeats
 from omnigraph.storage.tables.compaction import compact, compaction_split, stage_before_indexes
 from omnigraph.storage.tables.datasets import Datasets
@@ -133,6 +135,21 @@ def test_an_overwrite_with_nothing_leaves_an_empty_table(store):
     staged = store.stage_overwrite(store.open(REF, 2), SCHEMA.empty_table())
     assert store.commit_staged(staged).version == 3
     assert content(store, 3) == {}
+
+
+@pytest.mark.parametrize("most_looked_up", [0, 100])
+def test_rows_too_wide_to_be_read_are_deleted_by_their_keys(store, monkeypatch, most_looked_up):
+    monkeypatch.setattr(tables, "_FEW_KEYS", most_looked_up)
+    for limit in ("BATCH_BYTES", "WIDEST_ROW"):
+        monkeypatch.setattr(wide_columns, limit, 1)
+    table = store.open(REF, 2)
+    with pytest.raises(LimitExceeded):
+        table.read()
+    staged = store.stage_delete_keys(table, pa.array(["bo", "nobody", "bo"]))
+    assert staged.deleted == 1
+    store.commit_staged(staged)
+    assert content(store, 3) == {"ana": 30}
+    assert store.stage_delete_keys(store.open(REF, 3), pa.array(["bo"])) is None
 
 
 def test_a_delete_that_finds_nothing_stages_nothing(store):

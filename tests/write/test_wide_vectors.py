@@ -131,7 +131,7 @@ def measured(folder: Path, *steps: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     "steps",
     [
-        ("load", "merge", "scan"),
+        ("load", "merge", "scan", "delete"),
         pytest.param(
             ("table", "append", "optimize", "export", "apply", "scan"), marks=pytest.mark.slow
         ),

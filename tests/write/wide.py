@@ -19,6 +19,7 @@ from omnigraph.write.load import gather, tables
 
 SCHEMA = f"node Doc {{ slug: String @key  v: Vector({MOST_DIMENSIONS})?  x: I32? }}"
 MORE = SCHEMA.replace("x: I32?", f"x: I32?  w: Vector({MOST_DIMENSIONS})?")
+DELETE = "query q() { delete Doc where x is null }"
 BATCH = 8 << 20
 
 
@@ -51,6 +52,7 @@ def steps(folder: Path, rows: int) -> dict[str, Callable[[Graph], object]]:
         "reload": lambda graph: graph.load(folder / "out", "overwrite"),
         "apply": lambda graph: graph.schema.apply(MORE),
         "optimize": lambda graph: graph.maintenance.optimize(),
+        "delete": lambda graph: graph.mutate(DELETE),
     }
 
 

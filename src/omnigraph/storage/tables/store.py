@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 from lance.fragment import FragmentMetadata, write_fragments
@@ -35,7 +36,7 @@ from omnigraph.storage.tables.types import (
     staged_table,
 )
 from omnigraph.storage.tables.upserts import NEW, Replacement, keep_row_ids, row_ids_of
-from omnigraph.storage.tables.wide_columns import batch_rows, is_stored_blob, stored_data
+from omnigraph.storage.tables.wide_columns import is_stored_blob, is_wide, stored_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 KEY = "id"
 # Small fragments keep single-row upserts fast; see the commit benchmark.
 ROWS_PER_FRAGMENT = 50_000
+# Up to so many keys are looked up in the index.
+_FEW_KEYS = 1_024
 
 Data: TypeAlias = pa.Table | pa.RecordBatchReader
 
@@ -109,31 +112,50 @@ class TableStore:
             updated=stats["num_updated_rows"],
         )
 
+    def stage_update(self, table: Table, data: Data) -> StagedTable:
+        """Replace some columns of existing rows by key; the other columns stay unchanged."""
+        with lance_call("stage an update of", table.ref.path):
+            transaction, stats = (
+                table.dataset_for(KEY)
+                .merge_insert(KEY)
+                .when_matched_update_all()
+                .execute_uncommitted(stored_data(data))
+            )
+        updated = int(stats["num_updated_rows"])
+        return staged_table(table, TableChange.UPDATE, transaction, updated=updated)
+
+    def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
+        """Replace all rows, possibly by none; the schema becomes that of ``data``."""
+        before = table.count()
+        with lance_call("stage an overwrite of", table.ref.path):
+            transaction = self._write(
+                table, data, "overwrite", return_transaction=True, enable_stable_row_ids=True
+            )
+        rows = _added_rows(transaction.operation)
+        return staged_table(
+            table, TableChange.OVERWRITE, transaction, inserted=rows, deleted=before
+        )
+
+    def stage_delete_keys(self, table: Table, keys: pa.Array) -> StagedTable | None:
+        """Delete rows by key; stages nothing if no row has one of the keys."""
+        if not len(keys):
+            return None
+        with lance_call("stage a delete from", table.ref.path):
+            transaction, deleted = _delete_keys(table, keys.cast(pa.string()))
+        if not deleted:
+            return None
+        return staged_table(table, TableChange.DELETE, transaction, deleted=deleted)
+
     def stage_upsert_streams(
         self, table: Table, replacement: Replacement, new: Data | None
     ) -> StagedTable:
         """A streaming upsert of many rows, divided into existing and new ones."""
         with lance_call("stage an upsert into", table.ref.path):
-            transaction, deleted = self._delete_keys(table, replacement.keys)
+            transaction, deleted = _delete_keys(table, replacement.keys)
             replaced = self._write(table, replacement.rows)
             keep_row_ids(replaced, replacement.row_ids)
             added = [] if new is None else self._write(table, new)
         return self._stage_replacement(table, transaction, replaced, added, deleted)
-
-    def _delete_keys(self, table: Table, keys: pa.Array) -> tuple[Transaction, int]:
-        """A transaction that deletes rows by key, and their number."""
-        if batch_rows(table.schema) is not None:
-            # Lance itself would read whole rows, thousands at a time.
-            from omnigraph.storage.tables.deltas import delete_rows
-            from omnigraph.storage.tables.fragments import Deletions
-
-            row_ids = row_ids_of(table, KEY, keys)
-            there = row_ids[row_ids != NEW]
-            deletions = delete_rows(table, there) if len(there) else Deletions()
-            if deletions is None:
-                raise InternalError(f"rows of '{table.ref.path}' to delete are missing")
-            return _update(table, deletions), deletions.rows
-        return _delete_by_key(table, keys)
 
     def stage_changes(
         self,
@@ -152,28 +174,31 @@ class TableStore:
             table, _update(table, deletions), replaced, added, deletions.rows
         )
 
-    def _stage_replacement(
-        self,
-        table: Table,
-        transaction: Transaction,
-        replaced: Sequence[FragmentMetadata],
-        added: Sequence[FragmentMetadata],
-        deleted: int,
-    ) -> StagedTable:
-        """Stage replacements of rows deleted in the same transaction, and new rows."""
-        operation: Any = transaction.operation
-        operation.new_fragments = [*replaced, *added]
-        updated = sum(fragment.physical_rows for fragment in replaced)
-        if deleted < updated:
-            raise InternalError(f"rows of '{table.ref.path}' to replace are missing")
-        return staged_table(
-            table,
-            TableChange.UPSERT,
-            transaction,
-            inserted=sum(fragment.physical_rows for fragment in added),
-            updated=updated,
-            deleted=deleted - updated,
-        )
+    def stage_indexes(
+        self, table: Table, specs: Sequence[IndexSpec]
+    ) -> tuple[StagedTable | None, tuple[IndexSpec, ...]]:
+        """Build indexes over all rows of a version, replacing those of the same names.
+
+        All of them become one commit. Also returns those that Lance cannot build from the values.
+        """
+        # A build needs a private handle; readers share that of the table.
+        dataset = self._datasets.open(table.ref, table.version)
+        built: list[Index] = []
+        replaced: list[Index] = []
+        failed: list[IndexSpec] = []
+        for spec in specs:
+            try:
+                with index_build(spec.name, table.ref.path):
+                    built.append(build_index(dataset, spec))
+            except UnfitValues:
+                failed.append(spec)
+                continue
+            with lance_call("read", table.ref.path):
+                replaced.extend(index_segments(dataset, spec.name))
+        if not built:
+            return None, tuple(failed)
+        transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
+        return staged_table(table, TableChange.INDEX, transaction), tuple(failed)
 
     # -- fragments that other processes wrote, see ``storage.tables.fragments`` ----------
 
@@ -214,6 +239,29 @@ class TableStore:
         )
         return replace(staged, sums=_sums_of([*(fragment for fragment, _ in replaced), *added]))
 
+    def _stage_replacement(
+        self,
+        table: Table,
+        transaction: Transaction,
+        replaced: Sequence[FragmentMetadata],
+        added: Sequence[FragmentMetadata],
+        deleted: int,
+    ) -> StagedTable:
+        """Stage replacements of rows deleted in the same transaction, and new rows."""
+        operation: Any = transaction.operation
+        operation.new_fragments = [*replaced, *added]
+        updated = sum(fragment.physical_rows for fragment in replaced)
+        if deleted < updated:
+            raise InternalError(f"rows of '{table.ref.path}' to replace are missing")
+        return staged_table(
+            table,
+            TableChange.UPSERT,
+            transaction,
+            inserted=sum(fragment.physical_rows for fragment in added),
+            updated=updated,
+            deleted=deleted - updated,
+        )
+
     def _write(self, table: Table, data: Data, mode: str = "append", **options: Any) -> Any:
         """Write uncommitted rows; returns fragments, or a transaction if requested."""
         return write_fragments(
@@ -224,66 +272,6 @@ class TableStore:
             storage_options=self.storage_options,
             **options,
         )
-
-    def stage_update(self, table: Table, data: Data) -> StagedTable:
-        """Replace some columns of existing rows by key; the other columns stay unchanged."""
-        with lance_call("stage an update of", table.ref.path):
-            transaction, stats = (
-                table.dataset_for(KEY)
-                .merge_insert(KEY)
-                .when_matched_update_all()
-                .execute_uncommitted(stored_data(data))
-            )
-        updated = int(stats["num_updated_rows"])
-        return staged_table(table, TableChange.UPDATE, transaction, updated=updated)
-
-    def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
-        """Replace all rows, possibly by none; the schema becomes that of ``data``."""
-        before = table.count()
-        with lance_call("stage an overwrite of", table.ref.path):
-            transaction = self._write(
-                table, data, "overwrite", return_transaction=True, enable_stable_row_ids=True
-            )
-        rows = _added_rows(transaction.operation)
-        return staged_table(
-            table, TableChange.OVERWRITE, transaction, inserted=rows, deleted=before
-        )
-
-    def stage_delete_keys(self, table: Table, keys: pa.Array) -> StagedTable | None:
-        """Delete rows by key; stages nothing if no row has one of the keys."""
-        if not len(keys):
-            return None
-        with lance_call("stage a delete from", table.ref.path):
-            transaction, deleted = _delete_by_key(table, keys.cast(pa.string()))
-        if not deleted:
-            return None
-        return staged_table(table, TableChange.DELETE, transaction, deleted=deleted)
-
-    def stage_indexes(
-        self, table: Table, specs: Sequence[IndexSpec]
-    ) -> tuple[StagedTable | None, tuple[IndexSpec, ...]]:
-        """Build indexes over all rows of a version, replacing those of the same names.
-
-        All of them become one commit. Also returns those that Lance cannot build from the values.
-        """
-        # A build needs a private handle; readers share that of the table.
-        dataset = self._datasets.open(table.ref, table.version)
-        built: list[Index] = []
-        replaced: list[Index] = []
-        failed: list[IndexSpec] = []
-        for spec in specs:
-            try:
-                with index_build(spec.name, table.ref.path):
-                    built.append(build_index(dataset, spec))
-            except UnfitValues:
-                failed.append(spec)
-                continue
-            with lance_call("read", table.ref.path):
-                replaced.extend(index_segments(dataset, spec.name))
-        if not built:
-            return None, tuple(failed)
-        transaction = Transaction(table.version, LanceOperation.CreateIndex(built, replaced))
-        return staged_table(table, TableChange.INDEX, transaction), tuple(failed)
 
     # -- committing ----------------------------------------------------------------------
 
@@ -381,7 +369,10 @@ class TableStore:
             return False
 
 
-def _delete_by_key(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+def _delete_keys(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+    """A transaction that deletes rows by key, and their number."""
+    if is_wide(table.schema):
+        return _delete_wide(table, keys)
     transaction, stats = (
         table.dataset_for(KEY)
         .merge_insert(KEY)
@@ -389,6 +380,22 @@ def _delete_by_key(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
         .execute_uncommitted(pa.table({KEY: keys}))
     )
     return transaction, int(stats["num_deleted_rows"])
+
+
+def _delete_wide(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
+    """As ``_delete_keys``; only keys are read. Lance would read whole rows, thousands at a time."""
+    from omnigraph.storage.tables.deltas import delete_rows, rows_where
+    from omnigraph.storage.tables.fragments import Deletions
+
+    if len(keys) <= _FEW_KEYS:
+        existing = rows_where(table, pc.field(KEY).isin(keys))
+    else:
+        row_ids = row_ids_of(table, KEY, keys)
+        existing = row_ids[row_ids != NEW]
+    deletions = delete_rows(table, existing) if len(existing) else Deletions()
+    if deletions is None:
+        raise InternalError(f"rows of '{table.ref.path}' to delete are missing")
+    return _update(table, deletions), deletions.rows
 
 
 def _update(table: Table, deletions: Deletions) -> Transaction:

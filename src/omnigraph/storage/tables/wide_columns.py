@@ -97,7 +97,12 @@ def batch_rows(schema: pa.Schema, names: Iterable[str] | None = None) -> int | N
             hint="read other properties only",
             details={"columns": columns, "bytes": width},
         )
-    return max(1, BATCH_BYTES // width) if width * _USUAL_ROWS > BATCH_BYTES else None
+    return max(1, BATCH_BYTES // width) if is_wide(vectors) else None
+
+
+def is_wide(fields: Iterable[pa.Field]) -> bool:
+    """Whether the vectors of as many rows as usual take more than a batch may."""
+    return vector_bytes(fields) * _USUAL_ROWS > BATCH_BYTES
 
 
 def null_column(rows: int, type_: pa.DataType) -> pa.ChunkedArray:
