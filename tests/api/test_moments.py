@@ -34,7 +34,17 @@ def test_at_is_a_time_a_tag_or_a_commit(graph):
         assert names(graph.query(NAMES, at=at)) == ["ann"]
         assert names(graph.snapshot(at=at).query(NAMES)) == ["ann"]
     assert graph.query(NAMES, at="v1").target == {"snapshot": "v1"}
-    assert graph.query(NAMES, at=graph.moment).target == {"branch": "main"}
+
+
+def test_a_result_says_which_state_was_read(graph):
+    snapshot = graph.snapshot(tag="v1")
+    commit = {"snapshot": snapshot.commit_id}
+    assert graph.query(NAMES, at=graph.moment).target == commit
+    assert graph.snapshot(at=graph.moment).query(NAMES).target == commit
+    assert graph.snapshot(version=snapshot.version).query(NAMES).target == commit
+    assert graph.snapshot(commit=snapshot.commit_id).query(NAMES).target == commit
+    assert snapshot.query(NAMES).target == {"snapshot": "v1"}
+    assert graph.query(NAMES).target == {"branch": "main"}
 
 
 def test_a_tag_goes_before_a_commit_of_the_same_name(graph):

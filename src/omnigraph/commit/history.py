@@ -253,8 +253,13 @@ class SnapshotRef:
         return manifest.current() if self.version is None else manifest.at_version(self.version)
 
     def target(self, snapshot: Snapshot) -> dict[str, str]:
-        """The state that was read, in the form that a result reports."""
+        """The state that was read, in the form that a result reports.
+
+        A version or a time is reported as its commit, which names the state on any branch.
+        """
         name = self.at if isinstance(self.at, str) else self.commit or self.tag
+        if name is None and (self.at, self.version) != (None, None) and snapshot.head is not None:
+            name = snapshot.head.commit_id
         return {"branch": branch_label(snapshot.branch)} if name is None else {"snapshot": name}
 
 
