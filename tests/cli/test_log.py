@@ -428,7 +428,7 @@ def test_wrong_usage_of_log_exits_2(place):
     assert (both.returncode, both.stdout) == (2, "")
     none = place.run("log", "g.omni", "--limit", "0")
     assert (none.returncode, none.stdout) == (2, "")
-    assert "--limit must be at least 1" in none.stderr
+    assert "--limit: must be at least 1" in none.stderr
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_strict_init_on_a_graph_is_refused_and_touches_nothing(graph, path, sche
         Graph.init(path, schema)
     assert caught.value.message == (
         f"graph already initialized at '{path}'; "
-        "--force only replaces what an interrupted init left"
+        "force=True only replaces what an interrupted init left"
     )
     assert listing(path) == before
     assert names(graph) == ["ann"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import InputError
@@ -15,7 +15,42 @@ if TYPE_CHECKING:
 
     from omnigraph.spark.session.config import SparkConfig
 
+_LONGEST = 40
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "": 1}
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """A reader of whole numbers for the parser; another text is a usage error."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"invalid number '{_cut(text)}'") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}")
+        return value
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """A reader of durations in seconds for the parser.
+
+    >>> seconds("1.5")
+    1.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid number '{_cut(text)}'") from None
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must be a number of at least 0")
+    return value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def add_uri(parser: argparse.ArgumentParser, *, positional: bool = True) -> None:
@@ -68,7 +103,9 @@ def add_write_conditions(parser: argparse.ArgumentParser) -> None:
 
 def add_retention(parser: argparse.ArgumentParser, what: str) -> None:
     """The options of commands that delete old versions or backup points."""
-    parser.add_argument("--keep", type=int, metavar="N", help=f"keep the N newest {what}")
+    parser.add_argument(
+        "--keep", type=whole_number(0), metavar="N", help=f"keep the N newest {what}"
+    )
     parser.add_argument(
         "--older-than",
         metavar="DUR",
@@ -147,7 +184,9 @@ def spark_config(arguments: argparse.Namespace) -> SparkConfig | None:
     if arguments.master is None:
         return None
     if arguments.engine == "local":
-        raise InputError(
+        from omnigraph.cli.flags import UsageError
+
+        raise UsageError(
             "--master cannot be combined with --engine local, which does not use Spark"
         )
     from omnigraph.spark.session.config import SparkConfig

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 
 from omnigraph.cli.flags import Capability, UsageError, check_flags, fill_global_flags
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.report import hint_for_options
+from omnigraph.cli.output.hints import hint_for_options, message_for_options
 from omnigraph.cli.parser import build_parser, rewrite
 from omnigraph.errors import (
     Conflict,
@@ -99,7 +99,7 @@ def report_error(error: BaseException) -> int:
         error = as_memory_exceeded(error) or error
     if isinstance(error, OmniGraphError):
         code = terminal.fail(
-            error.message,
+            message_for_options(error),
             hint=hint_for_options(error.hint),
             code=error.code,
             exit_code=_exit_code(error),

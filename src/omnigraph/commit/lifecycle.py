@@ -162,6 +162,6 @@ def _remove_abandoned_lock(store: GraphStore) -> None:
 def _initialized(store: GraphStore) -> AlreadyInitialized:
     return AlreadyInitialized(
         f"graph already initialized at '{store.root.uri}'; "
-        "--force only replaces what an interrupted init left",
+        "force=True only replaces what an interrupted init left",
         hint="open it with Graph.open",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.operator_config import load_operator_config
 from omnigraph.cli.options import add_repeatable, add_retention, add_switch, parse_duration
 from omnigraph.cli.output import terminal
@@ -45,9 +46,11 @@ def run_backup_prune(arguments: argparse.Namespace) -> int:
     older_than = parse_duration(arguments.older_than)
     if not arguments.point and arguments.keep is None and older_than is None:
         raise InputError(
-            "backup prune needs a policy: pass --point, --keep, --older-than or both limits",
+            "backup prune needs a policy: pass --point, or one or both of --keep and --older-than",
             hint="for example: omnigraph backup prune /backups/team --keep 7",
         )
+    if arguments.point and (arguments.keep is not None or older_than is not None):
+        raise UsageError("--point cannot be combined with --keep or --older-than")
     if not arguments.confirm and not arguments.dry_run:
         terminal.note(
             f"backup prune deletes points of {backup} permanently: rerun with --confirm. "

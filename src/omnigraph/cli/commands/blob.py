@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omnigraph.cli.flags import UsageError
-from omnigraph.cli.options import add_snapshot, snapshot_arguments
+from omnigraph.cli.options import add_snapshot, snapshot_arguments, whole_number
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import field_lines, show_report, yes_no
 from omnigraph.cli.targets import open_graph
@@ -22,8 +21,12 @@ CHUNK_BYTES = 4 << 20
 
 def add_blob_get(parser: argparse.ArgumentParser) -> None:
     _add_cell(parser)
-    parser.add_argument("--offset", type=int, default=0, metavar="N", help="skip this many bytes")
-    parser.add_argument("--length", type=int, metavar="N", help="write at most this many bytes")
+    parser.add_argument(
+        "--offset", type=whole_number(0), default=0, metavar="N", help="skip this many bytes"
+    )
+    parser.add_argument(
+        "--length", type=whole_number(0), metavar="N", help="write at most this many bytes"
+    )
     parser.add_argument("--out", metavar="PATH", help="file to write")
 
 
@@ -41,8 +44,6 @@ def _add_cell(parser: argparse.ArgumentParser) -> None:
 
 def run_blob_get(arguments: argparse.Namespace) -> int:
     """Streams the bytes of one Blob to a file or a pipe; never to a terminal."""
-    if arguments.offset < 0 or (arguments.length or 0) < 0:
-        raise UsageError("--offset and --length cannot be negative")
     if arguments.out is None and terminal.is_terminal(sys.stdout):
         raise InputError(
             "refusing to write binary data to a terminal",

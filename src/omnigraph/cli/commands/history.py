@@ -9,13 +9,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.flags import UsageError
-from omnigraph.cli.options import add_branch, add_json, add_repeatable, add_switch
+from omnigraph.cli.options import (
+    add_branch,
+    add_json,
+    add_repeatable,
+    add_switch,
+    seconds,
+    whole_number,
+)
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import (
     add_filters,
     add_limit,
     change_text,
-    check_limit,
     counts_json,
     counts_text,
     event_text,
@@ -39,7 +45,7 @@ SHORTEST, LONGEST = 0.1, 3_600.0
 def add_commit_list(parser: argparse.ArgumentParser) -> None:
     add_branch(parser)
     add_repeatable(parser, "--filter", "KEY=VALUE", "only commits with actor=… or branch=…")
-    parser.add_argument("--limit", type=int, metavar="N", help="at most this many")
+    parser.add_argument("--limit", type=whole_number(1), metavar="N", help="at most this many")
 
 
 def add_commit_show(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +84,6 @@ def run_commit_show(arguments: argparse.Namespace) -> int:
 
 def run_commit_changes(arguments: argparse.Namespace) -> int:
     """Shows the changes of a commit against its first parent: the schema, then every row."""
-    check_limit(arguments)
     with open_graph(arguments, "r") as (graph, _):
         commit = graph.commit(arguments.id)
         page = graph.changes.of_commit(
@@ -180,7 +185,7 @@ def add_changes_poll(parser: argparse.ArgumentParser) -> None:
     add_switch(parser, "--follow", "wait for more until interrupted")
     parser.add_argument(
         "--interval",
-        type=float,
+        type=seconds,
         default=1.0,
         metavar="SECONDS",
         help=f"polling interval of --follow, from {SHORTEST:g} to {LONGEST:g}",
@@ -198,7 +203,6 @@ def run_changes_poll(arguments: argparse.Namespace) -> int:
     """
     if not SHORTEST <= arguments.interval <= LONGEST:
         raise UsageError(f"--interval must be from {SHORTEST:g} to {LONGEST:g} seconds")
-    check_limit(arguments)
     with open_graph(arguments, "r") as (graph, _):
         page = _poll(graph, arguments, arguments.cursor)
         if arguments.follow:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from omnigraph.cli import files
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import add_json, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import show_report
@@ -32,13 +33,13 @@ def run_lint(arguments: argparse.Namespace) -> int:
     """Checks every query of a file against a schema file or the schema of a graph; without --query,
     checks the schema file itself.
     """
+    if arguments.schema is not None and (arguments.uri or arguments.store) is not None:
+        raise UsageError("a graph and --schema are mutually exclusive: queries have one schema")
     if arguments.query is None:
         if arguments.schema is None:
-            raise InputError("nothing to check", hint="pass --query, --schema or both")
+            raise UsageError("nothing to check: pass --query, --schema or both")
         return _lint_schema(arguments)
     if arguments.schema is not None:
-        if arguments.uri is not None or arguments.store is not None:
-            raise InputError("a graph and --schema are mutually exclusive: queries have one schema")
         from omnigraph.lang.schema.compile import compile_schema
 
         catalog = compile_schema(files.read_source(arguments.schema))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import (
     add_branch,
     add_engine,
@@ -17,6 +18,7 @@ from omnigraph.cli.options import (
     add_write_conditions,
     snapshot_arguments,
     spark_config,
+    whole_number,
 )
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
@@ -27,6 +29,7 @@ from omnigraph.errors import InputError
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.commit.metadata import LoadReceipt
+    from omnigraph.spark.session.config import SparkConfig
 
 MODES = ("overwrite", "append", "merge")
 FORMATS = ("ndjson", "csv", "parquet")
@@ -50,7 +53,7 @@ def add_load(parser: argparse.ArgumentParser) -> None:
     add_repeatable(parser, "--type", "FILE=TYPE", about)
     parser.add_argument("--rejects", metavar="FILE", help="write invalid records to this file")
     parser.add_argument(
-        "--max-rejects", type=int, metavar="N", help="fail if more records are invalid"
+        "--max-rejects", type=whole_number(0), metavar="N", help="fail if more records are invalid"
     )
     add_switch(parser, "--strict-properties", "reject properties not in the schema")
     add_local_files(parser)
@@ -67,13 +70,16 @@ def add_load(parser: argparse.ArgumentParser) -> None:
 
 def run_load(arguments: argparse.Namespace) -> int:
     """Loads NDJSON, CSV or Parquet files in one commit, in this process or on Spark."""
+    if files.STDIN in arguments.data and len(arguments.data) > 1:
+        raise UsageError("- reads all of stdin and cannot be combined with files")
+    spark = spark_config(arguments)
     target = resolve_target(arguments)
     target.storage(arguments.label)
     echo(arguments, target)
     if arguments.mode == "overwrite" and not arguments.dry_run:
         require_consent(arguments, target, "load --mode overwrite")
     with open_graph(arguments, "rw", target) as (graph, _):
-        receipt = _load(arguments, graph)
+        receipt = _load(arguments, graph, spark)
         built = _build_indexes(arguments, graph, receipt)
     for warning in receipt.warnings:
         terminal.warn(warning)
@@ -95,12 +101,10 @@ def run_load(arguments: argparse.Namespace) -> int:
     return show_report(arguments, document, _load_lines(document, arguments.rejects))
 
 
-def _load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
+def _load(arguments: argparse.Namespace, graph: Graph, spark: SparkConfig | None) -> LoadReceipt:
     data: Any = arguments.data if len(arguments.data) > 1 else arguments.data[0]
     format = arguments.format
     if files.STDIN in arguments.data:
-        if len(arguments.data) > 1:
-            raise InputError("- reads all of stdin and cannot be combined with files")
         data, format = files.stdin_stream(), format or "ndjson"
     types = [text.rpartition("=") for text in arguments.type]
     for text, parts in zip(arguments.type, types, strict=True):
@@ -113,7 +117,7 @@ def _load(arguments: argparse.Namespace, graph: Graph) -> LoadReceipt:
             arguments.branch,
             arguments.base,
             engine=arguments.engine,
-            spark=spark_config(arguments),
+            spark=spark,
             format=format,
             types={file: name for file, _, name in types},
             rejects=arguments.rejects,
@@ -229,6 +233,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     """Writes the graph as JSON lines, which `load` reads, or as Parquet files."""
     if arguments.jsonl:
         terminal.warn("`omnigraph export --jsonl` is deprecated; use `omnigraph export` instead")
+    spark = spark_config(arguments)
     with open_graph(arguments, "r") as (graph, _):
         types = _types(graph, arguments.type, arguments.table)
         with progress_bar("export") as line:
@@ -240,7 +245,7 @@ def run_export(arguments: argparse.Namespace) -> int:
                 arguments.format,
                 types=types,
                 engine=arguments.engine,
-                spark=spark_config(arguments),
+                spark=spark,
             )
         if isinstance(exported, int):
             terminal.note(f"exported {exported} rows to {arguments.out}")

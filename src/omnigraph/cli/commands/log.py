@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.commands.history import commit_json
-from omnigraph.cli.options import add_switch, parse_time
+from omnigraph.cli.options import add_switch, parse_time, whole_number
 from omnigraph.cli.output import terminal
-from omnigraph.cli.output.change_lines import check_limit, counts_json, counts_text, format_micros
+from omnigraph.cli.output.change_lines import counts_json, counts_text, format_micros
 from omnigraph.cli.output.commit_graph import (
     CommitNode,
     bridge_hidden,
@@ -39,7 +39,9 @@ def add_log(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="TIME", help="only commits from this time on, such as 2026-01-31T12:00Z"
     )
     parser.add_argument("--until", metavar="TIME", help="only commits up to this time")
-    parser.add_argument("--limit", type=int, metavar="N", help="at most this many commits")
+    parser.add_argument(
+        "--limit", type=whole_number(1), metavar="N", help="at most this many commits"
+    )
     add_switch(parser, "--oneline", "one line per commit")
     add_switch(parser, "--stat", "count the rows changed by each commit")
     add_switch(parser, "--no-pager", "do not use a pager")
@@ -49,7 +51,6 @@ def run_log(arguments: argparse.Namespace) -> int:
     """Draws the commits of a branch, or of all branches, as a graph, newest first, with branch and
     tag names. On a terminal, a pager is used.
     """
-    check_limit(arguments)
     since = 0 if arguments.since is None else _micros(arguments.since)
     until = math.inf if arguments.until is None else _micros(arguments.until)
     with open_graph(arguments, "r") as (graph, _):

@@ -17,8 +17,9 @@ from omnigraph.cli.options import (
 )
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.doctor_page import render_doctor
+from omnigraph.cli.output.hints import hint_for_options
 from omnigraph.cli.output.progress import progress_bar
-from omnigraph.cli.output.report import field_lines, hint_for_options, show_report
+from omnigraph.cli.output.report import field_lines, show_report
 from omnigraph.cli.targets import echo, open_for_write, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 from omnigraph.maintain.units import format_bytes
@@ -127,11 +128,12 @@ def run_optimize(arguments: argparse.Namespace) -> int:
     """Compacts small fragments, drops deleted rows from them and completes indexes, in one commit.
     The content of the graph does not change.
     """
+    spark = spark_config(arguments)
     with open_for_write(arguments) as (graph, target), progress_bar("optimize") as line:
         report = graph.maintenance.optimize(
             arguments.branch,
             engine=arguments.engine,
-            spark=spark_config(arguments),
+            spark=spark,
             if_needed=arguments.if_needed,
             on_progress=line.update,
         )
@@ -226,8 +228,6 @@ def run_cleanup(arguments: argparse.Namespace) -> int:
             "cleanup needs a policy: pass --keep, --older-than or both",
             hint="for example: omnigraph cleanup --keep 10 --older-than 7d",
         )
-    if keep is not None and keep < 0:
-        raise InputError("--keep cannot be negative", hint="the newest version is never deleted")
     older_than = parse_duration(arguments.older_than)
     min_age = parse_duration(arguments.min_age)
     feed_retention = parse_duration(arguments.feed_retention)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.cli import files
+from omnigraph.cli.flags import UsageError
 from omnigraph.cli.operator_config import TEXT_FORMATS, Alias, load_operator_config
 from omnigraph.cli.options import (
     add_branch,
@@ -18,8 +19,10 @@ from omnigraph.cli.options import (
     add_snapshot,
     add_switch,
     add_write_conditions,
+    seconds,
     snapshot_arguments,
     spark_config,
+    whole_number,
 )
 from omnigraph.cli.output.report import field_lines, show_report
 from omnigraph.cli.output.rows import (
@@ -41,8 +44,10 @@ def add_query(parser: argparse.ArgumentParser) -> None:
     add_snapshot(parser, "tag", "at")
     add_format(parser)
     add_engine(parser, ("local", "spark"))
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit")
-    parser.add_argument("--max-rows", type=int, metavar="N", help="fail if there are more rows")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="time limit")
+    parser.add_argument(
+        "--max-rows", type=whole_number(0), metavar="N", help="fail if there are more rows"
+    )
 
 
 def run_query(arguments: argparse.Namespace) -> int:
@@ -55,13 +60,14 @@ def run_query(arguments: argparse.Namespace) -> int:
         raise needs_server(arguments.name)
     params = read_params(arguments)
     format = resolve_format(arguments, target.operator)
+    spark = spark_config(arguments)
     with open_graph(arguments, "r", target) as (graph, _):
         result = graph.snapshot(**snapshot_arguments(arguments)).query(
             source,
             arguments.name,
             params,
             engine=arguments.engine,
-            spark=spark_config(arguments),
+            spark=spark,
             timeout=arguments.timeout,
             max_rows=arguments.max_rows,
         )
@@ -170,7 +176,9 @@ def run_explain(arguments: argparse.Namespace) -> int:
         raise needs_server(arguments.name)
     if arguments.schema is not None:
         if arguments.analyze:
-            raise InputError("--analyze needs a graph: a schema file has no data to run on")
+            raise UsageError("--analyze needs a graph: a schema file has no data to run on")
+        if arguments.store is not None or arguments.server is not None:
+            raise UsageError("a graph and --schema are mutually exclusive: a query has one schema")
         from omnigraph.lang.schema.compile import compile_schema
         from omnigraph.plan import compile_query
         from omnigraph.plan.explain import explain_json, explain_text

@@ -7,8 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.flags import UsageError
-from omnigraph.cli.options import add_repeatable
+from omnigraph.cli.options import add_repeatable, whole_number
 from omnigraph.cli.output import terminal
 
 if TYPE_CHECKING:
@@ -39,13 +38,12 @@ def filters(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--limit", type=int, default=PAGE, metavar="N", help="maximum number of changes"
+        "--limit",
+        type=whole_number(1),
+        default=PAGE,
+        metavar="N",
+        help="maximum number of changes",
     )
-
-
-def check_limit(arguments: argparse.Namespace) -> None:
-    if arguments.limit is not None and arguments.limit < 1:
-        raise UsageError("--limit must be at least 1")
 
 
 def counts_json(tables: Mapping[str, TableCounts]) -> dict[str, dict[str, int]]:
