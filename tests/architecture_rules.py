@@ -25,7 +25,7 @@ GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"commit", "topology"}),
     frozenset({"storage", "plan"}),
     frozenset({"lang", "client"}),
-    frozenset({"exhaustion"}),
+    frozenset({"argument_checks", "exhaustion"}),
     frozenset({"errors"}),
     frozenset({"diagnostics", "logs"}),
     frozenset({"escaping", "progress", "representation"}),

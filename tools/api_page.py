@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
+from omnigraph import argument_checks
 from omnigraph.api import arguments
 from omnigraph.errors import OmniGraphError
+from omnigraph.lang import parsing
 
 INTRO = """\
 # The Python API
@@ -60,7 +62,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The subjects of the page; names that are not listed follow under their own heading."""
 
 _ALIASES = ("Location", "SchemaSource", "QuerySource", "Params", "TypesByFile")
-_ALIASES += ("Actor", "Label", "Natural", "Positive")
+_ALIASES += ("Actor", "Label", "Natural", "Positive", "Rate", "SourceText")
 
 
 def page() -> str:
@@ -88,7 +90,9 @@ def _is_error(name: str) -> bool:
 
 
 def _aliases() -> str:
-    texts = _attribute_texts(Path(inspect.getfile(arguments)).read_text("utf-8"), None)
+    texts: dict[str, str] = {}
+    for module in (argument_checks, arguments, parsing):
+        texts |= _attribute_texts(Path(inspect.getfile(module)).read_text("utf-8"), None)
     rows = "".join(f"| `{name}` | {_line(texts[name])} |\n" for name in _ALIASES)
     spark = "| `Engine` | `auto`, `local` or `spark`. |\n"
     spark += "| `SparkLike` | A `SparkSession`, a `SparkConfig` or `None`. |\n"

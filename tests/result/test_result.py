@@ -318,7 +318,7 @@ def test_vectors_are_arrays_and_a_null_vector_is_null():
 
 
 def test_an_unknown_form_of_json_is_refused():
-    with pytest.raises(InputError, match="invalid form of JSON"):
+    with pytest.raises(InputError, match="invalid form 'xml'"):
         result([node("p")], ("Ada",)).to_json("xml")
 
 

@@ -1,231 +1,41 @@
-"""Argument checks of the public surface, driven by its annotations.
-
-Every function that users call is marked ``public``; a value that does not fit the annotation of
-its parameter is an ``InputError`` that names the argument. What a plain type cannot say (an actor,
-a path that is not blank, a smallest number) is said by ``typing.Annotated``. The checks of a
-function are built at its first call, so importing it resolves no annotation.
-"""
+"""The annotations of the public surface: what a parameter takes beyond its plain type."""
 
 from __future__ import annotations
 
-import collections.abc as abc
-import functools
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import Enum
-from itertools import chain
+from collections.abc import Mapping
 from pathlib import Path
-from types import NoneType, SimpleNamespace, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    ParamSpec,
-    TypeAlias,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any
 
+from omnigraph.argument_checks import (
+    UNCHECKED,
+    ArgumentRule,
+    Location,
+    Natural,
+    Positive,
+    is_path,
+    not_blank,
+    public,
+)
 from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Source
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Check: TypeAlias = Callable[[str, Any], None]
-"""Raises for the named argument when its value does not fit."""
+__all__ = [
+    "Actor",
+    "Label",
+    "Location",
+    "Natural",
+    "Params",
+    "Positive",
+    "QuerySource",
+    "SchemaSource",
+    "TypesByFile",
+    "public",
+    "source_of",
+]
 
 _LONGEST = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class ArgumentRule:
-    """A further check of an annotated parameter; ``wanted`` replaces the words for its type."""
-
-    check: Check | None = None
-    wanted: str | None = None
-
-
-UNCHECKED = ArgumentRule()
-"""For a parameter whose reader has better errors."""
-
-
-def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of each call against the annotations of the function.
-
-    >>> @public
-    ... def half(number: int) -> float:
-    ...     return number / 2
-    >>> half("4")
-    Traceback (most recent call last):
-    ...
-    omnigraph.errors.InputError: number must be a whole number, not str
-    """
-    names = tuple(inspect.signature(function).parameters)
-    rules: dict[str, _Rule] | None = None
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        nonlocal rules
-        if rules is None:
-            rules = _rules_of(function)
-        # Too many or unknown arguments are for Python to refuse, in the call itself.
-        for name, value in chain(zip(names, args, strict=False), kwargs.items()):
-            if name in rules:
-                rules[name].check(name, value)
-        return function(*args, **kwargs)
-
-    return call
-
-
-def _rules_of(function: Callable[..., Any]) -> dict[str, _Rule]:
-    annotations = {k: v for k, v in inspect.get_annotations(function).items() if k != "return"}
-    hints = get_type_hints(
-        SimpleNamespace(__annotations__=annotations),
-        getattr(function, "__globals__", {}),
-        include_extras=True,
-    )
-    rules = {name: _rule_of(hint) for name, hint in hints.items()}
-    return {name: rule for name, rule in rules.items() if rule is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    fits: Callable[[Any], bool]
-    wanted: str
-    further: tuple[Check, ...] = ()
-    choices: tuple[str, ...] = ()
-
-    def check(self, name: str, value: Any) -> None:
-        if not self.fits(value):
-            if self.choices and isinstance(value, str):
-                raise InputError(f"invalid {name} {value!r}; expected {self.wanted}")
-            raise InputError(f"{name} must be {self.wanted}, not {type(value).__name__}")
-        for further in self.further:
-            if value is not None:
-                further(name, value)
-
-
-def _rule_of(hint: Any) -> _Rule | None:
-    """The rule of an annotation, none where every value fits."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _annotated(_rule_of(arguments[0]), arguments[1:])
-    if origin in (Union, UnionType):
-        return _union(arguments)
-    if origin is Literal:
-        return _choice(arguments, arguments)
-    kind = origin or hint
-    if kind is abc.Callable:
-        return _Rule(callable, "a function")
-    if not isinstance(kind, type) or kind in (Any, object):
-        return None
-    if issubclass(kind, Mapping):
-        further = (_text_keys,) if arguments and arguments[0] is str else ()
-        return _Rule(lambda value: isinstance(value, Mapping), "a dict", further)
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    if issubclass(kind, Enum):
-        return _choice(tuple(kind), tuple(str(member.value) for member in kind))
-    if issubclass(kind, Iterable) and arguments and arguments[0] is str:
-        return _Rule(_is_names, "a list of names")
-    return _Rule(lambda value: isinstance(value, kind), f"a {kind.__name__}")
-
-
-def _choice(values: tuple[Any, ...], names: tuple[str, ...]) -> _Rule:
-    wanted = " or ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))
-    return _Rule(lambda value: value in values, wanted, (), names)
-
-
-def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
-    if UNCHECKED in markers:
-        return None
-    for marker in markers:
-        if isinstance(marker, ArgumentRule):
-            rule = rule or _Rule(lambda value: True, "")
-            further = rule.further if marker.check is None else (*rule.further, marker.check)
-            rule = _Rule(rule.fits, marker.wanted or rule.wanted, further, rule.choices)
-    return rule
-
-
-def _union(members: tuple[Any, ...]) -> _Rule | None:
-    rules = [_rule_of(member) for member in members if member is not NoneType]
-    checked = [rule for rule in rules if rule is not None]
-    if len(checked) < len(rules):
-        return None
-    may_be_none = NoneType in members
-
-    def fits(value: Any) -> bool:
-        return (may_be_none and value is None) or any(rule.fits(value) for rule in checked)
-
-    def further(name: str, value: Any) -> None:
-        for rule in checked:
-            if rule.fits(value):
-                for check in rule.further:
-                    check(name, value)
-                return
-
-    choices = tuple(dict.fromkeys(choice for rule in checked for choice in rule.choices))
-    if any(rule.wanted == "text" for rule in checked):
-        choices = ()
-    wanted = " or ".join(dict.fromkeys(rule.wanted for rule in checked))
-    return _Rule(fits, wanted, (further,), choices)
-
-
-# -- what fits ------------------------------------------------------------------------------------
-
-
-def _text(name: str, value: Any) -> None:
-    text = os.fspath(value)
-    if "\0" in text:
-        raise InputError(f"{name} holds a NUL character")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InputError(f"{name} is not valid Unicode") from None
-
-
-def _text_keys(name: str, value: Mapping[Any, Any]) -> None:
-    for key in value:
-        if not isinstance(key, str):
-            raise InputError(f"a key of {name} must be text, not {type(key).__name__}")
-        _text(f"a key of {name}", key)
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, os.PathLike) and isinstance(os.fspath(value), str)
-
-
-_PLAIN: dict[type, _Rule] = {
-    str: _Rule(lambda value: isinstance(value, str), "text", (_text,)),
-    int: _Rule(_is_whole, "a whole number"),
-    float: _Rule(_is_number, "a number"),
-    bool: _Rule(lambda value: isinstance(value, bool), "True or False"),
-    datetime: _Rule(lambda value: isinstance(value, datetime), "a datetime"),
-    timedelta: _Rule(lambda value: isinstance(value, timedelta), "a timedelta"),
-    os.PathLike: _Rule(_is_path, "a path", (_text,)),
-}
-
-
-# -- annotations ----------------------------------------------------------------------------------
 
 
 def _label(name: str, value: str) -> None:
@@ -238,35 +48,18 @@ def _actor(name: str, value: str) -> None:
     check_actor(value)
 
 
-def _not_blank(name: str, value: str | os.PathLike[str]) -> None:
-    if not os.fspath(value).strip():
-        raise InputError(f"{name} is empty")
-
-
 def _path_keys(name: str, value: Mapping[Any, str]) -> None:
     for key in value:
-        if not isinstance(key, str) and not _is_path(key):
+        if not isinstance(key, str) and not is_path(key):
             raise InputError(f"a key of {name} must be a path, not {type(key).__name__}")
-        _not_blank(f"a key of {name}", key)
-
-
-def at_least(least: int) -> ArgumentRule:
-    """The smallest number that a parameter takes."""
-
-    def check(name: str, value: float) -> None:
-        if not value >= least:
-            raise InputError(f"{name} must be at least {least}")
-
-    return ArgumentRule(check)
+        not_blank(f"a key of {name}", key)
 
 
 Actor = Annotated[str, ArgumentRule(_actor)]
 """Who writes, as a commit records it."""
 Label = Annotated[str, ArgumentRule(_label)]
 """A text of 1 to 1,000 characters that is not blank."""
-Location = Annotated[str | os.PathLike[str], ArgumentRule(_not_blank, "a path")]
-"""A path or an address."""
-SchemaSource = Annotated[str | os.PathLike[str], ArgumentRule(_not_blank, "text or a path")]
+SchemaSource = Annotated[str | os.PathLike[str], ArgumentRule(not_blank, "text or a path")]
 """A schema: its text, or the path of a ``.pg`` file."""
 QuerySource = Annotated[str | os.PathLike[str], ArgumentRule(None, "text or a path")]
 """Queries: their text, or the path of a ``.gq`` file."""
@@ -274,10 +67,6 @@ Params = Annotated[Mapping[str, Any], UNCHECKED]
 """The parameters of a query by name; a wrong one is a ``ParameterError``."""
 TypesByFile = Annotated[Mapping[Any, str], ArgumentRule(_path_keys, "a dict of types by file name")]
 """The type of each file, by its path."""
-Natural = Annotated[int, at_least(0)]
-"""A whole number, zero or more."""
-Positive = Annotated[int, at_least(1)]
-"""A whole number, one or more."""
 
 
 def source_of(given: str | os.PathLike[str], name: str) -> Source:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from omnigraph.argument_checks import reads_json
 from omnigraph.commit.rows import (
     COMPLETES,
     FINGERPRINT,
@@ -129,6 +130,7 @@ class SchemaEvent:
         return {**self.step, **ids}
 
     @staticmethod
+    @reads_json("schema event")
     def from_json(value: Mapping[str, Any]) -> SchemaEvent:
         """The inverse of ``to_json``."""
         step = {key: value[key] for key in value if key not in ("type_id", "property_id")}
@@ -190,7 +192,7 @@ class CommitMetadata:
             elif raw is not None:
                 try:
                     content[key] = _READERS[key](raw)
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
                     raise StorageCorrupt(
                         f"the key '{key}' in the metadata of a commit cannot be read",
                         hint="restore the graph from a backup, "
@@ -215,6 +217,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("not a text")
     return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _whole(value: Any) -> int:
@@ -299,15 +305,17 @@ class Receipt:
         return sum(count for key, count in counts.items() if key.startswith(prefix))
 
     @staticmethod
+    @reads_json("receipt")
     def from_json(value: Mapping[str, Any]) -> Receipt:
         """The inverse of ``to_json``."""
+        met = value["met"]
         return Receipt(
-            value["commit_id"],
-            value["version"],
-            value["branch"],
-            {key: TableCounts(**counts) for key, counts in value["tables"].items()},
-            value["actor"],
-            value["met"],
+            _text_or_none(value["commit_id"]),
+            _whole(value["version"]),
+            _text(value["branch"]),
+            {_text(key): TableCounts(**counts) for key, counts in value["tables"].items()},
+            _text_or_none(value["actor"]),
+            None if met is None else {_text(key): _whole(count) for key, count in met.items()},
         )
 
     @staticmethod
@@ -317,7 +325,14 @@ class Receipt:
         completes = metadata.completes
         first = completes[0] if len(completes) == 1 else row.commit_id
         identity = {"commit_id": first, "version": row.manifest_version}
-        return Receipt.from_json({**(metadata.receipt or {}), **identity})
+        try:
+            return Receipt.from_json({**(metadata.receipt or {}), **identity})
+        except InputError as error:
+            raise StorageCorrupt(
+                f"the receipt in commit {row.commit_id} cannot be read: {error.message}",
+                hint="restore the graph from a backup, or write under another idempotency key",
+                details={"commit_id": row.commit_id},
+            ) from error
 
     def remembered(self) -> dict[str, Any]:
         """The part of the receipt that is stored in the commit's metadata."""
@@ -373,6 +388,7 @@ class LoadReceipt(Receipt):
         }
 
     @staticmethod
+    @reads_json("receipt of a load")
     def from_json(value: Mapping[str, Any]) -> LoadReceipt:
         """The inverse of ``to_json``."""
         names = ("base_branch", "branch_created", "records", "ignored", "rejected", "dry_run")

@@ -8,16 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated, TypeAlias
 
+from omnigraph.argument_checks import UNCHECKED
+from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import MAX_REPORTED, Diagnostic, Phase, Source, Span
 from omnigraph.lang.lexer import Kind, Token, decode_string, lex
 from omnigraph.lang.types import I64_RANGE
+
+SourceText: TypeAlias = Annotated[Source | str, UNCHECKED]
+"""A text, or a ``Source``: a text with a name for messages."""
 
 MAX_NESTING = 64
 _MAX_DIGITS = 400
 
 
 _NOTHING = Token(Kind.EOF, "", 0, 0)
+
+
+def as_source(source: SourceText, name: str) -> Source:
+    """A text under a display name; a ``Source`` as it is."""
+    if isinstance(source, str):
+        return Source(name, source)
+    if not isinstance(source, Source):
+        raise InputError(f"source must be text or a Source, not {type(source).__name__}")
+    for value in (source.name, source.text):
+        if not isinstance(value, str):
+            raise InputError(f"a Source must have text, not {type(value).__name__}")
+    return source
 
 
 class ParseFailure(Exception):

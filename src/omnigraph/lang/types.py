@@ -1,15 +1,17 @@
 """The value types of both languages.
 
 ``PropType`` describes a property, a parameter or the value of an expression. How types look in
-Arrow is defined in ``lang.values.arrow``, so that this module stays free of imports.
+Arrow is defined in ``lang.values.arrow``, so that this module does without Arrow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from omnigraph.argument_checks import reads_json
 from omnigraph.lang.closest import closest
 
 MAX_VECTOR_DIMENSION = 2_147_483_647
@@ -168,20 +170,25 @@ class PropType:
         }
 
     @staticmethod
-    def from_json(value: dict[str, Any]) -> PropType:
+    def from_json(value: Mapping[str, Any]) -> PropType:
         """The inverse of ``to_json``."""
-        scalar = value["scalar"]
-        enum_values = value.get("enum_values")
-        dimension = int(scalar["Vector"]) if isinstance(scalar, dict) else None
-        if enum_values is not None and not isinstance(enum_values, list):
-            raise TypeError("enum_values is not a list")
-        return PropType(
-            Scalar.VECTOR if dimension is not None else Scalar(scalar),
-            nullable=bool(value["nullable"]),
-            is_list=bool(value["list"]),
-            enum_values=None if enum_values is None else tuple(enum_values),
-            dimension=dimension,
-        )
+        return reads_json("property type")(decode_prop_type)(value)
+
+
+def decode_prop_type(value: Mapping[str, Any]) -> PropType:
+    """Read the stored form; what does not fit is an error of Python."""
+    scalar = value["scalar"]
+    enum_values = value.get("enum_values")
+    dimension = int(scalar["Vector"]) if isinstance(scalar, dict) else None
+    if enum_values is not None and not isinstance(enum_values, list):
+        raise TypeError("enum_values is not a list")
+    return PropType(
+        Scalar.VECTOR if dimension is not None else Scalar(scalar),
+        nullable=bool(value["nullable"]),
+        is_list=bool(value["list"]),
+        enum_values=None if enum_values is None else tuple(enum_values),
+        dimension=dimension,
+    )
 
 
 def comparable(left: PropType, right: PropType) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from omnigraph.errors import InputError
 
 
 class Report:
@@ -19,6 +21,24 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The report as plain data; the order of the keys is stable."""
         return {name: plain(getattr(self, name)) for name in self.json_keys or _names(self)}
+
+
+class _OfTable(Protocol):
+    @property
+    def table_key(self) -> str: ...
+
+
+T = TypeVar("T", bound=_OfTable)
+
+
+def find_table(tables: Iterable[T], table_key: str) -> T:
+    """The entry of a table; ``InputError`` if the report has none."""
+    by_key = {table.table_key: table for table in tables}
+    if not isinstance(table_key, str) or table_key not in by_key:
+        raise InputError(
+            f"the report has no table {table_key!r}", hint=f"tables: {', '.join(by_key) or 'none'}"
+        )
+    return by_key[table_key]
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.argument_checks import Location, public
 from omnigraph.errors import (
     CardinalityViolation,
     InputError,
@@ -20,6 +21,7 @@ from omnigraph.errors import (
     OrphanEdge,
     UniqueViolation,
 )
+from omnigraph.write.destinations import replaced_file
 from omnigraph.write.validate import Violation
 
 
@@ -121,11 +123,15 @@ class Conflicts(Sequence[RowConflict]):
             rows.append(record)
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
-    def write(self, path: str | PathLike[str]) -> None:
+    @public
+    def write(self, path: Location) -> None:
         """Write lines of JSON, each with an empty ``choice``; such a file can be ``resolve``."""
         lines = (as_json({**conflict.to_json(), "choice": None}) for conflict in self.items)
-        Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        with replaced_file(Path(path), compress=False) as write:
+            for line in lines:
+                write(f"{line}\n".encode())
 
+    @public
     def error(self, source: str, target: str) -> MergeConflicts:
         """The error of a merge with these conflicts."""
         hint = "choose a side: resolve='ours' or 'theirs', or one for each conflict by its id"

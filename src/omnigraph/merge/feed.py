@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -205,7 +206,8 @@ class Feed:
         self._check(cursor)
         wanted = self._resolved(cursor)
         blocks: list[ChangeBlock] = []
-        left, position = limit, cursor
+        # Arrow counts in 64 bits.
+        left, position = min(limit, sys.maxsize), cursor
         for row, parent in self._commits_after(cursor):
             if not left:
                 return ChangePage(tuple(blocks), position.text(), False)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
+from omnigraph.argument_checks import public
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Source
+from omnigraph.lang.parsing import SourceText, as_source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.checker import check_query
 from omnigraph.lang.query.parser import read_queries, select_query
@@ -34,12 +37,13 @@ class Expect(StrEnum):
     MUTATION = "mutation"
 
 
+@public
 def compile_query(
     catalog: Catalog,
-    source: Source | str,
+    source: SourceText,
     name: str | None = None,
     *,
-    expect: Expect = Expect.ANY,
+    expect: Expect | Literal["any", "read", "mutation"] = Expect.ANY,
 ) -> Plan:
     """From text to an optimised plan; every language error is a ``LanguageError``.
 
@@ -49,15 +53,14 @@ def compile_query(
     >>> [column.name for column in plan.columns]
     ['p.name']
     """
-    if isinstance(source, str):
-        source = Source("<query>", source)
+    source = as_source(source, "<query>")
     query = select_query(read_queries(source), name)
-    if expect is Expect.READ and query.is_mutation:
+    if expect == Expect.READ and query.is_mutation:
         raise InputError(
             "mutation query cannot be typechecked with read-query API",
             hint=f"`{query.name}` writes; run it as a mutation",
         )
-    if expect is Expect.MUTATION and not query.is_mutation:
+    if expect == Expect.MUTATION and not query.is_mutation:
         raise InputError(
             "mutation execution called on a read query; use query instead",
             hint=f"`{query.name}` only reads",

@@ -7,12 +7,12 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.argument_checks import Location, public
 from omnigraph.errors import Cancelled, Closed, InputError, InternalError
 from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.lang.values.columns import JsonForm, json_values, python_values
@@ -155,7 +155,8 @@ class Result:
         self._write(sink)
         return sink.getvalue()
 
-    def write_ipc(self, path: str | PathLike[str]) -> int:
+    @public
+    def write_ipc(self, path: Location) -> int:
         """Write an Arrow IPC stream to a file, batch by batch; gives the number of rows.
 
         >>> result.write_ipc(folder / "people.arrows")
@@ -225,6 +226,7 @@ class Result:
 
     # -- JSON ----------------------------------------------------------------------------
 
+    @public
     def json_rows(self, form: JsonForm = "native") -> list[dict[str, Any]]:
         """The rows as dicts of what JSON can spell.
 
@@ -237,8 +239,6 @@ class Result:
         >>> result.json_rows()[0]
         {'p.name': 'Ada', 'p.age': 36}
         """
-        if form not in ("native", "sdk"):
-            raise InputError(f"invalid form of JSON '{form}'; expected native or sdk")
         names = self._keys()
         rows: list[dict[str, Any]] = []
         for batch in self._stream:
@@ -249,6 +249,7 @@ class Result:
             rows += (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         return rows
 
+    @public
     def to_json(self, form: JsonForm = "native") -> str:
         """The rows as the text of a JSON array.
 
@@ -260,6 +261,7 @@ class Result:
         """
         return json.dumps(self.json_rows(form), ensure_ascii=False, allow_nan=False)
 
+    @public
     def envelope(self, form: JsonForm = "native") -> dict[str, Any]:
         """The rows with what they answer, as the command line and the server give them out.
 

@@ -23,7 +23,9 @@ def replaced_file(path: Path, *, compress: bool = True) -> Iterator[Callable[[by
 
     It is compressed according to its suffix, unless ``compress`` is false.
     """
-    if path.exists() and not path.is_file():
+    with _written(path):
+        is_stream = path.exists() and not path.is_file()
+    if is_stream:
         # A pipe or a terminal cannot be replaced.
         with _written(path), path.open("wb") as file:
             yield file.write

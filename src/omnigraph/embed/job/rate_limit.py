@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omnigraph.errors import InputError
+from omnigraph.argument_checks import Positive, Rate, check_fields, public
 
 _MINUTE = 60.0
 _NAP_SECONDS = 0.1
@@ -26,23 +26,17 @@ class RateLimit:
     RateLimit(requests_per_minute=15.0, tokens_per_minute=25000.0)
     """
 
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
 
     def __post_init__(self) -> None:
-        for name in ("requests_per_minute", "tokens_per_minute"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(f"{name} must be a number, not {type(value).__name__}")
-            if not value > 0:
-                raise InputError(f"{name} must be above 0")
+        check_fields(self)
 
-    def split(self, by: int) -> RateLimit:
+    @public
+    def split(self, by: Positive) -> RateLimit:
         """The limit of each of several processes."""
         both = (self.requests_per_minute, self.tokens_per_minute)
-        return RateLimit(*(None if value is None else value / max(1, by) for value in both))
+        return RateLimit(*(None if value is None else value / by for value in both))
 
 
 def estimate_tokens(characters: int) -> int:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from omnigraph.argument_checks import Positive, check_fields
 from omnigraph.embed.job.rate_limit import RateLimit, RateLimiter, estimate_tokens, no_check
 from omnigraph.embed.job.spool import VectorSpool
 from omnigraph.embed.job.targets import EmbedTarget
 from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.config import EmbeddingConfig
 from omnigraph.embed.providers.embedder import Embedder, Role
-from omnigraph.errors import EmbeddingError, InputError, OmniGraphError
+from omnigraph.errors import EmbeddingError, OmniGraphError
 
 _REFUSED_TEXT = frozenset({400, 413, 422})
 """The status for a text that a provider does not accept, or that is too long."""
@@ -32,16 +33,12 @@ _POLL_SECONDS = 0.1
 class Batching:
     """The size of one request."""
 
-    texts: int = 128
-    characters: int = 100_000
+    texts: Positive = 128
+    characters: Positive = 100_000
     """Of all texts together; a longer text is sent alone."""
 
     def __post_init__(self) -> None:
-        for name, value in (("texts", self.texts), ("characters", self.characters)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InputError(f"{name} must be a whole number, not {type(value).__name__}")
-            if value < 1:
-                raise InputError(f"{name} must be at least 1")
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

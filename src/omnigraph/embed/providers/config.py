@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from omnigraph.argument_checks import Natural, Positive, check_fields, public
 from omnigraph.errors import EmbeddingError
 
 OPENAI_COMPATIBLE, OPENAI, GEMINI = "openai-compatible", "openai", "gemini"
@@ -42,15 +43,19 @@ class EmbeddingConfig:
     model: str = ""
     base_url: str = ""
     api_key: str = field(default="", repr=False)
-    deadline_ms: int = 60_000
+    deadline_ms: Natural = 60_000
     """For one call with all its attempts; 0 is unlimited."""
-    timeout_ms: int = 30_000
+    timeout_ms: Positive = 30_000
     """For one request."""
-    attempts: int = 4
-    backoff_ms: int = 200
+    attempts: Positive = 4
+    backoff_ms: Positive = 200
     """The delay after the first failure; it doubles with every further one."""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @staticmethod
+    @public
     def from_options(options: Mapping[str, str]) -> EmbeddingConfig:
         """The configuration of the environment, see ``Settings.embedding_options``.
 

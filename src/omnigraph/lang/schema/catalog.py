@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from omnigraph.errors import InputError
 from omnigraph.lang.schema.ast import (
     Annotation,
     Cardinality,
@@ -147,11 +148,22 @@ class Catalog:
 
     def node(self, name: str) -> NodeType | None:
         """A node type by its exact name."""
-        return self.node_types.get(name)
+        try:
+            return self.node_types.get(name)
+        except TypeError:
+            raise _not_text("name", name) from None
 
     def edge(self, word: str) -> EdgeType | None:
         """An edge type by its exact name, else by the whole name in any casing."""
-        return self.edge_types.get(word) or self._folded.get(word.lower())
+        try:
+            return self.edge_types.get(word) or self._folded.get(word.lower())
+        except (TypeError, AttributeError):
+            raise _not_text("word", word) from None
+
+
+def _not_text(name: str, value: object) -> InputError:
+    # The compiler asks for every name of a query: a check of each would cost more than the answer.
+    return InputError(f"{name} must be text, not {type(value).__name__}")
 
 
 def entity_types(catalog: Catalog) -> list[EntityType]:

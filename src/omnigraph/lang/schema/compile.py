@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from omnigraph.argument_checks import public
 from omnigraph.errors import SchemaError
 from omnigraph.lang.diagnostics import Diagnostic, Severity, Source, first_in_source
+from omnigraph.lang.parsing import SourceText, as_source
 from omnigraph.lang.schema.ast import SchemaFile
 from omnigraph.lang.schema.catalog import Catalog, catalog_from_ir
 from omnigraph.lang.schema.check import check_schema
@@ -14,7 +16,8 @@ from omnigraph.lang.schema.vectors import check_vectors
 SCHEMA_FILE = "schema.pg"
 
 
-def compile_schema(source: Source | str, *, is_new: bool = False) -> Catalog:
+@public
+def compile_schema(source: SourceText, *, is_new: bool = False) -> Catalog:
     """The catalog of a schema text; raises ``SchemaError`` with every error.
 
     One that ``is_new`` is judged by rules too that other programs do not have.
@@ -22,7 +25,7 @@ def compile_schema(source: Source | str, *, is_new: bool = False) -> Catalog:
     >>> compile_schema("node Person { name: String @key }").node("Person").key_property
     'name'
     """
-    source = as_source(source)
+    source = as_source(source, SCHEMA_FILE)
     file, diagnostics = analyze_schema(source)
     if is_new:
         diagnostics = first_in_source([*diagnostics, *check_vectors(file, source).diagnostics])
@@ -36,8 +39,3 @@ def analyze_schema(source: Source) -> tuple[SchemaFile, list[Diagnostic]]:
     """The tree of a text and all its errors, in source order; never raises."""
     file, diagnostics = parse_schema(source)
     return file, first_in_source([*diagnostics, *check_schema(file, source)])
-
-
-def as_source(source: Source | str) -> Source:
-    """A bare text gets the usual file name."""
-    return Source(SCHEMA_FILE, source) if isinstance(source, str) else source

@@ -22,7 +22,7 @@ from omnigraph.lang.schema.ast import (
     Constraint,
     RangeConstraint,
 )
-from omnigraph.lang.types import PropType
+from omnigraph.lang.types import PropType, decode_prop_type
 
 Decode = Callable[[Any], Any]
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
@@ -163,7 +163,7 @@ _DECODERS: dict[Any, Decode] = {
     str: _text,
     int: int,
     bool: bool,
-    PropType: PropType.from_json,
+    PropType: decode_prop_type,
     Annotation: _annotation,
     Constraint: _constraint,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from omnigraph.maintain.report import Report
+from omnigraph.maintain.report import Report, find_table
 from omnigraph.representation import brief
 
 
@@ -76,7 +76,8 @@ class CleanupReport(Report):
     dry_run: bool = False
 
     def table(self, table_key: str) -> TableCleanup:
-        return next(table for table in self.tables if table.table_key == table_key)
+        """The part of one table, such as ``node:Person``."""
+        return find_table(self.tables, table_key)
 
     @property
     def bytes_removed(self) -> int:

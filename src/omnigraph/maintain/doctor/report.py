@@ -9,7 +9,7 @@ from typing import Any
 
 from omnigraph.commit.snapshot import Pin
 from omnigraph.escaping import escape
-from omnigraph.maintain.report import Report
+from omnigraph.maintain.report import Report, find_table
 from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableRef
 
@@ -144,7 +144,8 @@ class DoctorReport(Report):
         return not self.advice
 
     def table(self, table_key: str) -> TableHealth:
-        return next(table for table in self.tables if table.table_key == table_key)
+        """The part of one table, such as ``node:Person``."""
+        return find_table(self.tables, table_key)
 
     def __str__(self) -> str:
         """The state of the graph, and the advice."""

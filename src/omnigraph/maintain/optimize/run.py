@@ -27,7 +27,7 @@ from omnigraph.logs import logger
 from omnigraph.maintain.optimize.indexes import UNFIT, IndexState, declared_indexes
 from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.stage import TableSurvey, WorkStager, survey_table
-from omnigraph.maintain.report import Report
+from omnigraph.maintain.report import Report, find_table
 from omnigraph.maintain.running_writes import drifted_head, recover_writes
 from omnigraph.representation import brief
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
@@ -79,7 +79,8 @@ class OptimizeReport(Report):
     commit_id: str | None = None
 
     def table(self, table_key: str) -> TableStats:
-        return next(table for table in self.tables if table.table_key == table_key)
+        """The part of one table, such as ``node:Person``."""
+        return find_table(self.tables, table_key)
 
 
 class TableMoved(Exception):
