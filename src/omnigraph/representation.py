@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from html import escape
 from typing import Any
 
 _LONGEST = 60
@@ -50,6 +49,8 @@ def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     >>> html_table("a < b", ["n"], [[1]])
     '<b>a &lt; b</b><table><tr><th>n</th></tr><tr><td>1</td></tr></table>'
     """
+    from html import escape
+
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows

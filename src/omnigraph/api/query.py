@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -159,7 +158,9 @@ class Explanation:
         return self.text
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text)}</pre>"
+        from html import escape as escape_html
+
+        return f"<pre>{escape_html(self.text)}</pre>"
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.data)

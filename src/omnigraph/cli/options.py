@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.flags import UsageError
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings
 
@@ -184,8 +185,6 @@ def spark_config(arguments: argparse.Namespace) -> SparkConfig | None:
     if arguments.master is None:
         return None
     if arguments.engine == "local":
-        from omnigraph.cli.flags import UsageError
-
         raise UsageError(
             "--master cannot be combined with --engine local, which does not use Spark"
         )

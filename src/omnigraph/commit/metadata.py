@@ -26,7 +26,6 @@ from omnigraph.commit.rows import (
     completed_ids,
 )
 from omnigraph.errors import InputError, StorageCorrupt
-from omnigraph.lang.schema.steps import DropMode, step_from_json
 from omnigraph.storage.tables.types import StagedTable
 
 LOAD = "load"
@@ -111,6 +110,8 @@ class SchemaEvent:
 
     def describe(self) -> str:
         """One line for people."""
+        from omnigraph.lang.schema.steps import DropMode, step_from_json
+
         try:
             # A diff of two states does not show the drop mode.
             text = step_from_json({"mode": str(DropMode.SOFT), **self.step}).describe()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 # Comparing takes time for every name; a hint out of thousands is of no use.
 _MAX_COMPARED = 500
@@ -19,6 +18,8 @@ def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | 
     folded = {word.lower(): word for word in sorted(candidates, reverse=True)}
     if len(folded) > _MAX_COMPARED:
         return None
+    from difflib import get_close_matches
+
     matches = get_close_matches(name.lower(), list(folded), 1, cutoff)
     return folded[matches[0]] if matches else None
 

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,8 +25,9 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import HistoryGone, SchemaDrift, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog, entity_types
 from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.lang.schema.identified import IdentifiedSchema
-from omnigraph.lang.schema.identity import Identity
+
+if TYPE_CHECKING:
+    from omnigraph.lang.schema.identified import IdentifiedSchema
 
 _KEPT = 16
 
@@ -59,6 +61,8 @@ def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> Ident
 
     If another program changed the schema, the ids are derived from those of the newest row.
     """
+    from omnigraph.lang.schema.identified import IdentifiedSchema
+
     row = snapshot.schema
     if row is None or row.schema_hash != catalog.schema_hash:
         rows = store.manifest(snapshot.branch).with_state(lambda state, _: dict(state.schemas))
@@ -66,13 +70,15 @@ def identified(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> Ident
             return IdentifiedSchema.new(catalog)
         row = _recorded(rows, row or rows[min(rows)], snapshot)
     if row.schema_hash == catalog.schema_hash:
-        return IdentifiedSchema(catalog, Identity.from_json(dict(row.identity)))
+        return IdentifiedSchema.recorded(catalog, row.identity)
     return recorded_schema(row).followed_by(catalog)
 
 
 def recorded_schema(row: SchemaRow) -> IdentifiedSchema:
     """The schema of a row of the manifest."""
-    return IdentifiedSchema(_compiled(row.source), Identity.from_json(dict(row.identity)))
+    from omnigraph.lang.schema.identified import IdentifiedSchema
+
+    return IdentifiedSchema.recorded(_compiled(row.source), row.identity)
 
 
 def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> int:

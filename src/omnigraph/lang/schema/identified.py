@@ -94,6 +94,11 @@ class IdentifiedSchema:
         """The first schema of a graph."""
         return IdentifiedSchema(catalog, initial_identity(catalog))
 
+    @staticmethod
+    def recorded(catalog: Catalog, identity: Mapping[str, Any]) -> IdentifiedSchema:
+        """A schema with the stored form of its ids."""
+        return IdentifiedSchema(catalog, Identity.from_json(dict(identity)))
+
     def followed_by(self, catalog: Catalog) -> IdentifiedSchema:
         """A schema with which another program replaced this one."""
         if catalog.schema_hash == self.catalog.schema_hash:
