@@ -1,48 +1,45 @@
 """The data source ``omnigraph`` of Spark: types as frames, changes as a stream, and writing both.
 
-The classes that Spark wants are made when it is registered, since only then PySpark is needed.
-They hold no rule: reading is ``source_reader``, writing ``source_writer``. Filters are an option
-and not taken from Spark, which in 4.3.0 mixes up those of several scans of one frame.
+The classes that Spark wants are made when they are needed, since only then PySpark is. They hold no
+rule: options are read in ``options``, reading is ``reader`` and ``feed``, writing ``writer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.commit.history import SnapshotRef
 from omnigraph.errors import InputError, OmniGraphError
-from omnigraph.lang.closest import closest
-from omnigraph.merge.feed import BEGINNING
-from omnigraph.spark.session.opening import opened
 from omnigraph.spark.source.feed import COLUMNS, FeedPlan
-from omnigraph.spark.source.reader import TypeScan, plan_scan
-from omnigraph.spark.source.writer import COMMIT_ROWS, TypeWrite, plan_write
-from omnigraph.write.load.job import LoadDestination, LoadJob, load_mode
+from omnigraph.spark.source.options import (
+    feed_from_options,
+    require_option,
+    scan_from_options,
+    write_from_options,
+)
+from omnigraph.spark.source.reader import TypeScan
+from omnigraph.spark.source.writer import TypeWrite
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource, WriterCommitMessage
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+        WriterCommitMessage,
+    )
     from pyspark.sql.types import StructType
 
     from omnigraph.spark.session.tasks import TaskAnswer
 
 FORMAT = "omnigraph"
-READ_OPTIONS = ("type", "branch", "snapshot", "tag", "version", "columns", "filter", "partitions")
-FEED_OPTIONS = ("branch", "start", "kinds", "types", "ops", "max_commits")
-STREAM_OPTIONS = (
-    "type",
-    "mode",
-    "branch",
-    "from_branch",
-    "max_rejects",
-    "strict_properties",
-    "actor",
-    "max_rows",
-)
-WRITE_OPTIONS = (*STREAM_OPTIONS, "rejects", "if_commit", "idempotency_key")
 _QUERY = "sql.streaming.queryId"
 
 
@@ -56,78 +53,8 @@ def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None =
 
 
 def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
-    """The class that Spark is given."""
+    """The class that Spark is given; it carries the storage options."""
     from pyspark.sql import datasource
-
-    class Message(datasource.WriterCommitMessage):
-        """What a task says about its partition."""
-
-        def __init__(self, answer: TaskAnswer, query: str | None = None) -> None:
-            self.answer = answer
-            self.query = query
-
-    class SourceReader(datasource.DataSourceReader):
-        def __init__(self, scan: TypeScan) -> None:
-            self.scan = scan
-
-        def partitions(self) -> list[datasource.InputPartition]:
-            return [datasource.InputPartition(group) for group in self.scan.groups]
-
-        def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-            # A table without rows has one partition that says nothing.
-            return self.scan.read(partition.value) if partition.value else iter(())
-
-    class FeedReader(datasource.DataSourceStreamReader):
-        def __init__(self, plan: FeedPlan) -> None:
-            self.plan = plan
-
-        def initialOffset(self) -> dict[str, str]:  # noqa: N802
-            with _hinting():
-                return self.plan.first()
-
-        def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:  # noqa: N802
-            with _hinting():
-                return self.plan.latest(start)
-
-        def partitions(
-            self, start: dict[str, str], end: dict[str, str]
-        ) -> list[datasource.InputPartition]:
-            with _hinting():
-                return [datasource.InputPartition(end) for end in self.plan.commits(start, end)]
-
-        def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-            return self.plan.read(partition.value)
-
-    class SourceWriter(datasource.DataSourceArrowWriter):
-        def __init__(self, plan: TypeWrite) -> None:
-            self.plan = plan
-
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-            return Message(self.plan.write(iterator))
-
-        def commit(self, messages: list[Any]) -> None:
-            with _hinting():
-                self.plan.commit([message.answer for message in messages if message is not None])
-
-        def abort(self, messages: list[Any]) -> None:
-            self.plan.abort()
-
-    class StreamWriter(datasource.DataSourceStreamArrowWriter):
-        def __init__(self, plan: TypeWrite) -> None:
-            self.plan = plan
-
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-            return Message(self.plan.write(iterator), _query())
-
-        def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-            said = [message for message in messages if message is not None]
-            if said:
-                key = batch_key(said[0].query, batchId)
-                with _hinting():
-                    self.plan.commit([message.answer for message in said], key)
-
-        def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-            self.plan.abort()
 
     class OmniGraphSource(datasource.DataSource):
         _scan: TypeScan | None = None
@@ -141,34 +68,136 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
             if "type" not in self.options:
                 return COLUMNS  # type: ignore[return-value]
             with _hinting():
-                self._scan, struct = _plan_scan(self.options, storage)
+                self._scan, struct = scan_from_options(self.options, storage)
             return struct
 
-        def reader(self, schema: StructType) -> datasource.DataSourceReader:
-            _needed(self.options, "type")
+        def reader(self, schema: StructType) -> DataSourceReader:
+            require_option(self.options, "type")
             if self._scan is None:
                 raise InputError(
                     "the columns of a graph are known", hint="give no schema; choose by columns"
                 )
-            return SourceReader(self._scan)
+            return _reader(self._scan)
 
-        def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
             with _hinting():
-                return SourceWriter(_plan_write(self.options, overwrite, storage))
+                return _writer(write_from_options(self.options, overwrite, storage))
 
-        def streamReader(  # noqa: N802
-            self, schema: StructType
-        ) -> datasource.DataSourceStreamReader:
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
             with _hinting():
-                return FeedReader(_plan_feed(self.options, storage))
+                return _stream_reader(feed_from_options(self.options, storage))
 
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool
-        ) -> datasource.DataSourceStreamWriter:
+        ) -> DataSourceStreamWriter:
             with _hinting():
-                return StreamWriter(_plan_write(self.options, overwrite, storage, is_stream=True))
+                plan = write_from_options(self.options, overwrite, storage, is_stream=True)
+            return _stream_writer(plan)
 
     return OmniGraphSource
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _reader(scan: TypeScan) -> DataSourceReader:
+    from pyspark.sql import datasource
+
+    class SourceReader(datasource.DataSourceReader):
+        def __init__(self, scan: TypeScan) -> None:
+            self.scan = scan
+
+        def partitions(self) -> list[InputPartition]:
+            return [datasource.InputPartition(group) for group in self.scan.groups]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # A table without rows has one partition that says nothing.
+            return self.scan.read(partition.value) if partition.value else iter(())
+
+    return SourceReader(scan)
+
+
+def _stream_reader(plan: FeedPlan) -> DataSourceStreamReader:
+    from pyspark.sql import datasource
+
+    class FeedReader(datasource.DataSourceStreamReader):
+        def __init__(self, plan: FeedPlan) -> None:
+            self.plan = plan
+
+        def initialOffset(self) -> dict[str, str]:  # noqa: N802
+            with _hinting():
+                return self.plan.first()
+
+        def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:  # noqa: N802
+            with _hinting():
+                return self.plan.latest(start)
+
+        def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+            with _hinting():
+                return [datasource.InputPartition(end) for end in self.plan.commits(start, end)]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            return self.plan.read(partition.value)
+
+    return FeedReader(plan)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _writer(plan: TypeWrite) -> DataSourceArrowWriter:
+    from pyspark.sql import datasource
+
+    class SourceWriter(datasource.DataSourceArrowWriter):
+        def __init__(self, plan: TypeWrite) -> None:
+            self.plan = plan
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            return _message(self.plan.write(iterator))
+
+        def commit(self, messages: list[Any]) -> None:
+            with _hinting():
+                self.plan.commit([message.answer for message in messages if message is not None])
+
+        def abort(self, messages: list[Any]) -> None:
+            self.plan.abort()
+
+    return SourceWriter(plan)
+
+
+def _stream_writer(plan: TypeWrite) -> DataSourceStreamArrowWriter:
+    from pyspark.sql import datasource
+
+    class StreamWriter(datasource.DataSourceStreamArrowWriter):
+        def __init__(self, plan: TypeWrite) -> None:
+            self.plan = plan
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            return _message(self.plan.write(iterator), _query())
+
+        def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+            said = [message for message in messages if message is not None]
+            if said:
+                key = batch_key(said[0].query, batchId)
+                with _hinting():
+                    self.plan.commit([message.answer for message in said], key)
+
+        def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+            self.plan.abort()
+
+    return StreamWriter(plan)
+
+
+def _message(answer: TaskAnswer, query: str | None = None) -> WriterCommitMessage:
+    """What a task says about its partition."""
+    from pyspark.sql import datasource
+
+    class Message(datasource.WriterCommitMessage):
+        def __init__(self, answer: TaskAnswer, query: str | None) -> None:
+            self.answer = answer
+            self.query = query
+
+    return Message(answer, query)
 
 
 def batch_key(query: str | None, batch: int) -> str:
@@ -195,127 +224,3 @@ def _query() -> str | None:
 
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(_QUERY)
-
-
-# -- options --------------------------------------------------------------------------------------
-
-
-def _plan_scan(
-    options: MutableMapping[str, str], storage: Mapping[str, str] | None
-) -> tuple[TypeScan, StructType]:
-    _check(options, READ_OPTIONS)
-    columns = options.get("columns")
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    ref = SnapshotRef(
-        options.get("branch", "main"),
-        options.get("snapshot"),
-        options.get("tag"),
-        _number(options, "version"),
-    )
-    return plan_scan(
-        opened(_needed(options, "path"), storage),
-        _needed(options, "type"),
-        ref,
-        names,
-        options.get("filter"),
-        _number(options, "partitions", least=1),
-    )
-
-
-def _plan_feed(options: MutableMapping[str, str], storage: Mapping[str, str] | None) -> FeedPlan:
-    if "type" in options:
-        raise InputError(
-            "a stream of a graph is its change feed, not the rows of a type",
-            hint="choose by the option types; read a type with spark.read",
-        )
-    _check(options, FEED_OPTIONS, is_stream=True)
-
-    def several(name: str) -> tuple[str, ...] | None:
-        value = options.get(name)
-        return None if value is None else tuple(item.strip() for item in value.split(","))
-
-    return FeedPlan(
-        _needed(options, "path"),
-        options.get("branch", "main"),
-        options.get("start", BEGINNING),
-        several("kinds"),
-        several("types"),
-        several("ops"),
-        _number(options, "max_commits"),
-        storage,
-    )
-
-
-def _plan_write(
-    options: MutableMapping[str, str],
-    overwrite: bool,
-    storage: Mapping[str, str] | None,
-    *,
-    is_stream: bool = False,
-) -> TypeWrite:
-    _check(options, STREAM_OPTIONS if is_stream else WRITE_OPTIONS, is_stream=is_stream)
-    allowed = _number(options, "max_rejects", least=0)
-    rejects = options.get("rejects")
-    if allowed is None:
-        allowed = 0 if rejects is None else 2**63
-    uri, type_name = _needed(options, "path"), _needed(options, "type")
-    return plan_write(
-        uri,
-        type_name,
-        LoadJob(
-            {type_name: None},
-            load_mode(options.get("mode", "overwrite" if overwrite else "append")),
-            rejects=rejects,
-            max_rejects=allowed,
-            strict_properties=_switch(options, "strict_properties"),
-        ),
-        LoadDestination(
-            options.get("branch", "main"),
-            options.get("from_branch"),
-            options.get("actor"),
-            options.get("if_commit"),
-            options.get("idempotency_key"),
-        ),
-        max_rows=_number(options, "max_rows", least=0) or COMMIT_ROWS,
-        is_marked=not is_stream,
-        storage=storage,
-    )
-
-
-def _check(
-    options: MutableMapping[str, str], allowed: tuple[str, ...], *, is_stream: bool = False
-) -> None:
-    """Reject unknown options; a stream also has options of Spark."""
-    for name in options:
-        if name.lower() in allowed or name.lower() == "path":
-            continue
-        meant = closest(name.lower(), list(allowed))
-        if meant is not None or not is_stream:
-            raise InputError(
-                f"there is no option '{name}'",
-                hint=f"did you mean '{meant}'?" if meant else f"there are {', '.join(allowed)}",
-            )
-
-
-def _needed(options: MutableMapping[str, str], name: str) -> str:
-    value = options.get(name)
-    if not value:
-        hint = "pass the address of the graph" if name == "path" else f'option("{name}", …)'
-        raise InputError(f"the {name} is missing", hint=hint)
-    return value
-
-
-def _number(options: MutableMapping[str, str], name: str, least: int = 1) -> int | None:
-    value = options.get(name)
-    if value is None:
-        return None
-    if not value.isascii() or not value.isdigit() or int(value) < least:
-        raise InputError(f"the option {name} is a whole number from {least} on, not '{value}'")
-    return int(value)
-
-
-def _switch(options: MutableMapping[str, str], name: str) -> bool:
-    value = options.get(name, "false").lower()
-    if value not in ("true", "false"):
-        raise InputError(f"the option {name} is true or false, not '{value}'")
-    return value == "true"
