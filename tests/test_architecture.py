@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def test_every_room_is_known():
     known = {room for group in rules.GROUPS for room in group}
     rooms = {path.name for path in (SRC / "omnigraph").iterdir() if (path / "__init__.py").exists()}
     assert rooms <= known
+
+
+def test_the_drawing_of_the_page_has_the_groups():
+    page = (SRC.parent / "docs" / "architecture.md").read_text("utf-8")
+    rows = page.partition("```\n")[2].partition("```")[0].splitlines()
+    drawn = [set(re.findall(r"[a-z_]+(?=\s|$)", re.split(r"\s{4,}", row)[0])) for row in rows]
+    there = {rules.room_of(module.name) for module in MODULES}
+    assert drawn == [group & there for group in rules.GROUPS]
 
 
 def broken_rules(name: str, text: str, *, is_package: bool = False) -> set[str]:
