@@ -107,6 +107,9 @@ FULL_TEXT = """{
 }"""
 
 
+ONE = json.loads(PLAIN_TEXT)["tables"][0]
+
+
 def read(text: str) -> Sidecar:
     return Sidecar.from_json(text, "/g/__recovery/x.json")
 
@@ -184,10 +187,41 @@ def _infinite(value: object) -> bool:
     return "Infinity" in json.dumps(value)
 
 
-def test_optional_keys_may_be_null_or_missing():
-    nulls = read(changed(merge_source_commit_id=None))
-    missing = read(changed(branch=..., actor_id=...))
-    assert nulls == missing == PLAIN
+@pytest.mark.parametrize("key", ["branch", "actor_id", "merge_source_commit_id"])
+def test_a_key_that_may_be_null_may_be_missing(key):
+    """A writer always names its branch and its actor, but a reader takes their absence as null."""
+    assert read(changed(**{key: None})) == read(changed(**{key: ...})) == PLAIN
+
+
+@pytest.mark.parametrize("key", ["confirmed_version", "table_branch"])
+def test_a_key_of_a_table_that_may_be_null_may_be_missing(key):
+    assert read(changed(tables=[{**ONE, key: None}])) == PLAIN
+    assert key not in PLAIN.to_json()
+
+
+def test_the_branch_of_a_registration_may_be_null_or_missing():
+    table = {"table_key": "node:Tag", "table_path": "nodes/1"}
+    expected = (Registration("node:Tag", "nodes/1"),)
+    for entry in (table, {**table, "table_branch": None}):
+        assert read(changed(additional_registrations=[entry])).additional_registrations == expected
+
+
+REQUIRED = [
+    *("schema_version", "operation_id", "started_at", "writer_kind", "tables"),
+    *("table_key", "table_path", "expected_version", "post_commit_pin"),
+]
+
+
+@pytest.mark.parametrize("value", [..., None], ids=["missing", "null"])
+@pytest.mark.parametrize("key", REQUIRED)
+def test_a_key_that_may_not_be_null_is_required(key, value):
+    if key in ONE:
+        table = {name: part for name, part in {**ONE, key: value}.items() if part is not ...}
+        text = changed(tables=[table])
+    else:
+        text = changed(**{key: value})
+    with pytest.raises(StorageCorrupt, match=f"'{key}'"):
+        read(text)
 
 
 def test_keys_that_are_not_known_are_ignored():
@@ -210,9 +244,6 @@ def test_a_newer_version_is_refused_and_says_what_to_do(text):
         read(text)
     assert "upgrade" in (caught.value.hint or "")
     assert caught.value.details["supported"] == 2
-
-
-ONE = json.loads(PLAIN_TEXT)["tables"][0]
 
 
 @pytest.mark.parametrize(
