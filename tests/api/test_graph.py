@@ -60,7 +60,7 @@ READS = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_a_read_only_handle_refuses_to_write(graph, path, write):
-    """418: before anything else, and nothing changes."""
+    """Before anything else, and nothing changes."""
     before = listing(path)
     with Graph.open(path, "r") as reader, pytest.raises(ReadOnly) as caught:
         write(reader)
@@ -208,7 +208,7 @@ def test_a_receipt_tells_what_a_write_did(graph):
 
 
 def test_threads_that_share_a_handle_all_write_and_see_each_other(graph):
-    """125: one chain, nothing lost, each sees its own write at once."""
+    """One chain, nothing lost, each sees its own write at once."""
     start = threading.Barrier(4)
 
     def work(number):
@@ -244,7 +244,7 @@ def test_threads_write_to_branches_of_their_own(graph):
 
 
 def test_of_threads_that_append_one_key_exactly_one_succeeds(graph):
-    """124: the others get the typed refusal, whichever way they lost."""
+    """The others get the typed refusal, whichever way they lost."""
     start = threading.Barrier(4)
 
     def work(age):

@@ -1,4 +1,4 @@
-"""Commands on the data of a graph, as a user meets them: cli.md sections 5, 6 and 7."""
+"""Commands on the data of a graph, as a user meets them: load, query, mutate, branch, commit."""
 
 from __future__ import annotations
 
@@ -642,7 +642,7 @@ def test_reading_an_earlier_state(place):
 
 
 def test_what_a_recovery_did_is_found_by_its_actor(place):
-    """The filter of the issue: a writer dies after its tables, the next command finishes it."""
+    """A writer dies after its tables, the next command finishes it."""
     with Graph.open(place.directory / "g.omni") as graph:
         die(graph, Failpoint.WRITE_AFTER_TABLES, {"Person": pa.table({"name": ["Gus"]})})
     done = place.run("mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Hal"}')

@@ -69,7 +69,7 @@ def f32(value: float) -> float:
 
 
 def mock(text: str, dimension: int = 4) -> list[float]:
-    """The vector that the specification gives a text, computed here from its words."""
+    """The mock vector of a text: its FNV-1a hash seeds an xorshift generator."""
     state = 0xCBF29CE484222325
     for byte in text.encode("utf-8"):
         state = (state ^ byte) * 0x100000001B3 % 2**64

@@ -1,4 +1,4 @@
-"""Looking after a graph from the command line: cli.md section 7, and what the reference lacks."""
+"""Looking after a graph from the command line: optimize, repair, cleanup, doctor and verify."""
 
 from __future__ import annotations
 

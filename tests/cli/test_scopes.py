@@ -124,7 +124,7 @@ def test_a_flag_without_a_use_is_refused_before_anything_else(desk, arguments, t
 
 
 def expected_flags(leaf: argparse.ArgumentParser) -> set[str]:
-    """What a command takes, by the table of the specification."""
+    """The global flags that a command takes, by what it works on."""
     capability = leaf.get_default("capability")
     name = leaf.prog.removeprefix("omnigraph ")
     if capability is Capability.LOCAL:

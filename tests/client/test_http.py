@@ -1,4 +1,4 @@
-"""Requests to a server: their form, and what becomes of answers (cli.md 4.4)."""
+"""Requests to a server: their form, and the typed error of every status."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def owners(graph, branch):
 
 
 def test_a_new_branch_copies_nothing_and_shows_everything(graph, other, path):
-    """302, 113: main is first and appears once."""
+    """Main is first and appears once."""
     graph.branches.create("review/2026-05")
     graph.branches.create("a")
     assert graph.branches.list() == ["main", "a", "review/2026-05"] == other.branches.list()
@@ -105,7 +105,7 @@ def test_names_are_not_trimmed(graph):
 
 @pytest.mark.parametrize("name", ["__run__01H", "v1.2", "a/b/c", "A", "x" * 200, "-", "main2"])
 def test_ordinary_names(graph, name):
-    """300: also ones that look internal."""
+    """Also ones that look internal."""
     graph.branches.create(name)
     graph.append(people(cy=3), branch=name)
     assert names(graph, name) == ["ann", "bo", "cy"]
@@ -139,7 +139,6 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "text"), NAMES.items(), ids=[repr(name[:30]) for name in NAMES])
 def test_names_that_are_refused(graph, name, text):
-    """300, 308"""
     with pytest.raises(InputError) as caught:
         graph.branches.create(name)
     assert text in caught.value.message
@@ -148,7 +147,6 @@ def test_names_that_are_refused(graph, name, text):
 
 @pytest.mark.parametrize("name", ["__schema_apply_lock__", "//__schema_apply_lock__"])
 def test_the_internal_branch_can_be_neither_read_nor_written(graph, name):
-    """300"""
     for call in (
         lambda: graph.snapshot(name),
         lambda: graph.append(people(cy=3), branch=name),
@@ -194,7 +192,6 @@ def test_names_with_a_common_beginning_live_side_by_side(graph, path):
 
 
 def test_unknown_branches_are_not_found(graph):
-    """14"""
     for call in (
         lambda: graph.snapshot("b"),
         lambda: graph.append(people(cy=3), branch="b"),
@@ -211,7 +208,7 @@ def test_unknown_branches_are_not_found(graph):
 
 
 def test_creating_and_writing_wait_for_a_schema_apply(graph, path):
-    """90: whose lock branch is hidden."""
+    """Its lock branch is hidden."""
     manifest_of(path).create_branch("__schema_apply_lock__")
     assert graph.branches.list() == ["main"]
     for call in (
@@ -231,7 +228,7 @@ def test_creating_and_writing_wait_for_a_schema_apply(graph, path):
 
 
 def test_writes_to_a_branch_stay_on_it(graph, other):
-    """303, 304: one handle reads several branches, and a snapshot stays while its branch moves."""
+    """One handle reads several branches, and a snapshot stays while its branch moves."""
     graph.branches.create("b")
     taken = other.snapshot("b")
     graph.append(people(cy=3), branch="b")
@@ -243,7 +240,6 @@ def test_writes_to_a_branch_stay_on_it(graph, other):
 
 
 def test_the_first_write_forks_only_what_it_writes(graph, path):
-    """306, 115"""
     graph.branches.create("b")
     graph.append(knows(("bo", "ann")), branch="b")
     assert forks(path) == {"Knows": ["b"]}
@@ -277,7 +273,7 @@ def test_a_write_that_is_refused_leaves_the_branch_without_a_commit(graph):
 
 
 def test_a_delete_that_touches_two_tables_forks_both(graph, path):
-    """315: the node table and the edge table of a cascade, in one commit."""
+    """The node table and the edge table of a cascade, in one commit."""
     graph.branches.create("b")
     store = graph._handle.store
 
@@ -304,7 +300,7 @@ def test_a_delete_that_touches_two_tables_forks_both(graph, path):
 
 
 def test_a_branch_of_a_branch_inherits_and_then_owns(graph, path):
-    """305: its parent's copies are read until it writes its own."""
+    """Its parent's copies are read until it writes its own."""
     graph.branches.create("b")
     graph.append(people(cy=3), branch="b")
     graph.branches.create("c", from_branch="b")
@@ -329,7 +325,7 @@ def test_edges_of_a_branch_see_the_nodes_of_the_branch(graph):
 
 
 def test_commits_of_a_branch_form_one_chain_from_the_fork_on(graph, other):
-    """316: whichever handle makes them."""
+    """Whichever handle makes them."""
     fork = graph.snapshot().commit_id
     graph.branches.create("b")
     graph.append(people(m=1))
@@ -346,13 +342,11 @@ def test_commits_of_a_branch_form_one_chain_from_the_fork_on(graph, other):
 
 
 def test_main_cannot_be_deleted(graph):
-    """308"""
     with pytest.raises(InputError, match="cannot delete branch 'main'"):
         graph.branches.delete("main")
 
 
 def test_a_branch_that_was_forked_from_cannot_be_deleted(graph):
-    """310"""
     graph.branches.create("b")
     graph.branches.create("c", from_branch="b")
     with pytest.raises(BranchInUse) as caught:
@@ -368,7 +362,7 @@ def test_a_branch_that_was_forked_from_cannot_be_deleted(graph):
 
 
 def test_a_branch_whose_tables_another_shows_cannot_be_deleted(graph, store):
-    """310: the manifest decides, whatever the parents of the branches are."""
+    """The manifest decides, whatever the parents of the branches are."""
     graph.branches.create("b")
     graph.branches.create("c")
     graph.append(people(cy=3), branch="b")
@@ -386,7 +380,6 @@ def test_a_branch_whose_tables_another_shows_cannot_be_deleted(graph, store):
 
 
 def test_deleting_removes_the_copies_and_nothing_of_main(graph, path):
-    """309"""
     graph.branches.create("b")
     graph.append(people(cy=3) | knows(("cy", "ann")), branch="b")
     graph.branches.delete("b")
@@ -411,7 +404,7 @@ def test_a_deleted_branch_is_gone_for_every_handle(graph, other):
 
 
 def test_copies_that_cannot_be_removed_do_not_fail_the_delete(graph, path, monkeypatch):
-    """311: the name is gone, and whoever uses it again removes them."""
+    """The name is gone, and whoever uses it again removes them."""
     graph.branches.create("b")
     graph.append(people(cy=3), branch="b")
     inline = type(graph._handle.store.inline)
@@ -471,7 +464,7 @@ LEFTOVERS = {
 
 @pytest.mark.parametrize("leave", LEFTOVERS.values(), ids=list(LEFTOVERS))
 def test_a_leftover_fork_is_replaced_by_the_first_write(graph, path, leave):
-    """312: its rows are not resurrected, and no cleanup is needed."""
+    """Its rows are not resurrected, and no cleanup is needed."""
     graph.branches.create("b")
     leave(path)
     assert names(graph, "b") == ["ann", "bo"]
@@ -492,7 +485,7 @@ def test_a_leftover_fork_does_not_keep_a_branch_from_being_made_and_deleted(grap
 
 
 def test_a_leftover_fork_of_a_leftover_fork_is_removed_with_it(graph, path):
-    """312: Lance refuses to remove a branch that another was made from."""
+    """Lance refuses to remove a branch that another was made from."""
     leave_a_fork(path, ["ghost"])
     lance.dataset(str(path / PERSON)).create_branch("old", ("b", None))
     graph.branches.create("b")
@@ -513,7 +506,7 @@ def test_a_leftover_fork_that_only_shares_the_name_of_a_live_branch_goes_too(gra
 
 
 def test_nothing_is_removed_while_it_cannot_be_seen_who_owns_it(graph, path, monkeypatch):
-    """313: the write fails and may be repeated; the fork is still there."""
+    """The write fails and may be repeated; the fork is still there."""
     graph.branches.create("b")
     leave_a_fork(path, ["ghost"])
     manifest = graph._handle.store.manifest("b")
@@ -537,7 +530,7 @@ def test_nothing_is_removed_while_it_cannot_be_seen_who_owns_it(graph, path, mon
 
 
 def test_a_fork_that_another_writer_published_meanwhile_is_no_orphan(graph, path):
-    """314: such as by a program that takes no lease of ours; the loser may repeat."""
+    """Such as by a program that takes no lease of ours; the loser may repeat."""
     graph.branches.create("b")
     store = graph._handle.store
 
@@ -625,7 +618,7 @@ def again(graph, name="cy"):
 
 
 def test_a_recreated_branch_starts_from_its_new_fork(graph, other):
-    """309, 452: in the handle that did it, in one that had the old one warm, and in a new one."""
+    """In the handle that did it, in one that had the old one warm, and in a new one."""
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
     taken = other.snapshot("b")
@@ -641,7 +634,7 @@ def test_a_recreated_branch_starts_from_its_new_fork(graph, other):
 
 
 def test_a_warm_writer_writes_to_the_recreated_branch(graph, other):
-    """309: on top of what it holds now, not of what it held."""
+    """On top of what it holds now, not of what it held."""
     graph.branches.create("b")
     other.append(people(old=3), branch="b")
     again(graph, "new")
@@ -674,7 +667,7 @@ def test_a_branch_recreated_from_another_parent_follows_that_parent(graph, other
 
 
 def test_indexes_of_a_former_life_are_not_those_of_the_new_one(graph, other):
-    """452: versions and paths are equal, the files are not."""
+    """Versions and paths are equal, the files are not."""
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
     graph.indexes.ensure("b")

@@ -41,7 +41,6 @@ def ids(commits):
 
 
 def test_a_new_graph_has_one_commit_without_parent_and_actor(graph):
-    """373"""
     (genesis,) = graph.commits()
     assert (genesis.parent, genesis.merged_parent, genesis.actor) == (None, None, None)
     assert (genesis.branch, genesis.version) == ("main", 1)
@@ -49,7 +48,7 @@ def test_a_new_graph_has_one_commit_without_parent_and_actor(graph):
 
 
 def test_commits_are_listed_newest_first_and_every_parent_is_known(graph, other):
-    """373, 374: by whichever handle they were made."""
+    """By whichever handle they were made."""
     receipts = [
         handle.append(people(**{f"p{number}": number}), actor=f"actor{number}")
         for number, handle in enumerate([graph, other, graph, graph, other])
@@ -68,7 +67,6 @@ def test_commits_are_listed_newest_first_and_every_parent_is_known(graph, other)
 
 
 def test_the_actor_of_the_handle_is_the_default(path, graph):
-    """374"""
     named = Graph.open(path, actor="ann", durability="os")
     by_handle = named.append(people(a=1))
     by_call = named.append(people(b=1), actor="bo")
@@ -111,7 +109,7 @@ def branched(graph):
 
 
 def test_a_branch_lists_what_it_inherited(graph, branched):
-    """3.4: and nothing that happened elsewhere after the fork."""
+    """And nothing that happened elsewhere after the fork."""
     by_id = {commit_id: name for name, commit_id in branched.items()}
     listed = {
         branch: [by_id.get(commit.commit_id, "genesis") for commit in graph.commits(branch)]
@@ -125,7 +123,7 @@ def test_a_branch_lists_what_it_inherited(graph, branched):
 
 
 def test_a_commit_is_found_on_whatever_branch_it_is(graph, other, branched):
-    """388, 3.4: from any handle, with the branch that made it."""
+    """From any handle, with the branch that made it."""
     homes = {"main1": "main", "b1": "b", "main2": "main", "c1": "b2", "b2": "b"}
     for handle in (graph, other):
         for name, commit_id in branched.items():
@@ -134,7 +132,7 @@ def test_a_commit_is_found_on_whatever_branch_it_is(graph, other, branched):
 
 
 def test_a_commit_leads_to_the_state_that_it_left(graph, other, branched):
-    """9: also one that another branch inherited, and from a cold handle."""
+    """Also one that another branch inherited, and from a cold handle."""
     states = {
         "main1": ["main1"],
         "main2": ["main1", "main2"],
@@ -162,7 +160,7 @@ def test_a_commit_of_a_deleted_branch_is_not_found(graph, branched):
 
 @pytest.mark.parametrize("commit_id", ["", "nope", "graph_head:main", "node:Person", "0" * 26])
 def test_an_unknown_commit_is_not_found(graph, commit_id):
-    """3.4: also when it is the key of another kind of row."""
+    """Also when it is the key of another kind of row."""
     for call in (
         lambda: graph.commit(commit_id),
         lambda: graph.snapshot(commit=commit_id),
@@ -220,7 +218,6 @@ def test_a_foreign_compaction_hides_no_commit(graph, path):
 
 
 def test_a_state_that_cleanup_removed_is_gone_while_its_commit_is_known(graph, path):
-    """9"""
     first = graph.append(people(a=1)).commit_id
     graph.append(people(b=1))
     (path / "__manifest" / "_versions" / f"{2**64 - 1 - 2:020d}.manifest").unlink()

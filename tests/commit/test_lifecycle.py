@@ -48,7 +48,7 @@ def contents(path):
 
 
 def test_init_leaves_nothing_but_the_graph(graph, path):
-    """93, 416: no directory for recovery, which the first write makes."""
+    """No directory for recovery, which the first write makes."""
     made = {"__manifest", "nodes", "edges", "__checksums", "__history"}
     assert {entry.name for entry in path.iterdir()} == {*FILES, *made}
     assert graph.snapshot().tables == {
@@ -64,7 +64,7 @@ def test_init_leaves_nothing_but_the_graph(graph, path):
 
 
 def test_a_schema_can_be_given_as_a_file(tmp_path):
-    """93: byte for byte, comments and annotations included (106)."""
+    """Byte for byte, comments and annotations included."""
     text = '// people\nnode Person @description("a human") { name: String @key }\n'
     (tmp_path / "s.pg").write_text(text)
     graph = Graph.init(tmp_path / "g", tmp_path / "s.pg")
@@ -78,7 +78,6 @@ def test_a_schema_can_be_given_as_a_file(tmp_path):
 
 
 def test_init_with_a_bad_schema_writes_nothing(path):
-    """44"""
     with pytest.raises(SchemaError):
         Graph.init(path, 'node Person { name: String @key @instruction("x") }')
     assert not path.exists() or listing(path) == {}
@@ -87,7 +86,6 @@ def test_init_with_a_bad_schema_writes_nothing(path):
 
 @pytest.mark.parametrize("schema", [SCHEMA, OTHER])
 def test_strict_init_on_a_graph_is_refused_and_touches_nothing(graph, path, schema):
-    """103"""
     graph.append(people(ann=1))
     before = listing(path)
     with pytest.raises(AlreadyInitialized) as caught:
@@ -102,7 +100,7 @@ def test_strict_init_on_a_graph_is_refused_and_touches_nothing(graph, path, sche
 
 @pytest.mark.parametrize("name", FILES)
 def test_strict_init_is_refused_by_any_schema_file(path, name):
-    """2: each of the three says that somebody was here."""
+    """Each of the three says that somebody was here."""
     path.mkdir()
     (path / name).write_text("left behind")
     before = listing(path)
@@ -113,7 +111,6 @@ def test_strict_init_is_refused_by_any_schema_file(path, name):
 
 @pytest.mark.parametrize("names_", [FILES, FILES[:1], FILES[1:]])
 def test_force_takes_over_schema_files_that_nobody_owns(path, names_):
-    """104"""
     path.mkdir()
     for name in names_:
         (path / name).write_text("left behind")
@@ -157,7 +154,7 @@ PHASES = [Failpoint.INIT_AFTER_CLAIM, Failpoint.INIT_AFTER_CONTRACT, Failpoint.I
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("force", [False, True])
 def test_a_failed_init_removes_the_schema_files_and_tells_why(path, phase, error, force):
-    """107: and a second attempt works."""
+    """A second attempt works."""
     with at(phase, raising(error)), pytest.raises(type(error)) as caught:
         Graph.init(path, SCHEMA, force=force)
     assert caught.value is error
@@ -184,7 +181,7 @@ def test_an_init_that_fails_when_the_graph_is_there_leaves_the_graph(path):
 
 
 def test_of_several_inits_at_once_exactly_one_wins(path):
-    """105: and its files are the ones that stay."""
+    """Its files are the ones that stay."""
     schemas = [f"node T{number} {{ name: String @key }}\n" for number in range(4)]
     barrier = threading.Barrier(len(schemas))
 
@@ -212,7 +209,6 @@ def test_of_several_inits_at_once_exactly_one_wins(path):
 
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_open_shows_what_was_written(graph, path, mode):
-    """94"""
     graph.append(people(ann=1, bo=2) | companies("Acme"))
     graph.append(knows(("ann", "bo")))
     with Graph.open(path, mode) as again:
@@ -225,7 +221,6 @@ def test_open_shows_what_was_written(graph, path, mode):
 
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_a_missing_root_is_not_found_and_not_made(tmp_path, mode):
-    """95"""
     with pytest.raises(GraphNotFound, match="there is no graph at") as caught:
         Graph.open(tmp_path / "a" / "b", mode)
     assert "Graph.init" in caught.value.hint
@@ -234,7 +229,6 @@ def test_a_missing_root_is_not_found_and_not_made(tmp_path, mode):
 
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_a_directory_without_a_graph_stays_as_it_is(tmp_path, mode):
-    """95"""
     (tmp_path / "notes.txt").write_text("mine")
     before = listing(tmp_path)
     with pytest.raises(GraphNotFound):
@@ -244,7 +238,7 @@ def test_a_directory_without_a_graph_stays_as_it_is(tmp_path, mode):
 
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_a_clean_open_creates_nothing(graph, path, mode):
-    """416: in either mode; neither do reads and a refresh."""
+    """In either mode; neither do reads and a refresh."""
     graph.append(people(ann=1, bo=2) | knows(("ann", "bo")))
     graph.branches.create("b")
     graph.append(people(cy=3), branch="b")
@@ -263,7 +257,7 @@ def test_a_clean_open_creates_nothing(graph, path, mode):
 
 
 def test_a_read_only_open_writes_nothing_whatever_it_finds(graph, path):
-    """418: staging files and sidecars are left to a handle that may write."""
+    """Staging files and sidecars are left to a handle that may write."""
     graph.append(people(ann=1))
     (path / "_schema.pg.staging").write_text(SCHEMA)
     (path / "__recovery").mkdir(exist_ok=True)
@@ -278,7 +272,7 @@ def test_a_read_only_open_writes_nothing_whatever_it_finds(graph, path):
 
 
 def test_an_interrupted_init_is_no_graph(path):
-    """2: until the manifest is there, whatever else is."""
+    """Until the manifest is there, whatever else is."""
 
     class Death(BaseException):
         """The process is gone."""
@@ -298,7 +292,6 @@ DERIVED = FILES[1:]
 
 @pytest.mark.parametrize("gone", [DERIVED, DERIVED[:1], DERIVED[1:]])
 def test_a_legacy_graph_gets_its_state_files_when_it_is_opened_to_write(graph, path, gone):
-    """96"""
     graph.append(people(ann=1))
     before = contents(path)
     for name in gone:
@@ -310,7 +303,6 @@ def test_a_legacy_graph_gets_its_state_files_when_it_is_opened_to_write(graph, p
 
 
 def test_a_legacy_graph_can_be_read_without_writing_anything(graph, path):
-    """96, 418"""
     graph.append(people(ann=1))
     for name in DERIVED:
         (path / name).unlink()
@@ -322,7 +314,6 @@ def test_a_legacy_graph_can_be_read_without_writing_anything(graph, path):
 
 @pytest.mark.parametrize("mode", ["rw", "r"])
 def test_a_legacy_graph_with_branches_is_refused(graph, path, mode):
-    """97"""
     graph.branches.create("b")
     for name in DERIVED:
         (path / name).unlink()
@@ -376,7 +367,7 @@ DRIFT = {
 
 @pytest.mark.parametrize(("damage", "files"), DRIFT.values(), ids=list(DRIFT))
 def test_a_handle_refuses_to_work_while_the_schema_files_disagree(graph, path, damage, files):
-    """98, 99, 100: every call says so, and once they agree again it goes on."""
+    """Every call says so, and once they agree again it goes on."""
     graph.append(people(ann=1))
     held = graph.snapshot()
     kept = contents(path)
@@ -411,7 +402,6 @@ def test_a_handle_refuses_to_work_while_the_schema_files_disagree(graph, path, d
 @pytest.mark.parametrize("mode", ["rw", "r"])
 @pytest.mark.parametrize(("damage", "files"), list(DRIFT.values())[:4], ids=list(DRIFT)[:4])
 def test_a_graph_whose_schema_files_disagree_cannot_be_opened(graph, path, damage, files, mode):
-    """98, 99, 100"""
     damage(path)
     with pytest.raises(SchemaDrift) as caught:
         Graph.open(path, mode)
@@ -419,7 +409,6 @@ def test_a_graph_whose_schema_files_disagree_cannot_be_opened(graph, path, damag
 
 
 def test_a_new_comment_is_no_drift(graph, other, path):
-    """101"""
     catalog = graph.catalog
     (path / "_schema.pg").write_text("// a comment\n" + SCHEMA)
     graph.append(people(ann=1))

@@ -60,7 +60,7 @@ LOCATIONS = {
 
 
 def test_the_root_holds_exactly_what_the_format_names(graph, path):
-    """93, 372: tables by the hash of their names, and no dataset for commits."""
+    """Tables by the hash of their names, and no dataset for commits."""
     graph.append(people(ann=1, bo=2))
     graph.append(knows(("ann", "bo")))
     top = {entry.name for entry in path.iterdir()}
@@ -79,7 +79,7 @@ def test_the_root_holds_exactly_what_the_format_names(graph, path):
 
 
 def test_the_columns_of_the_manifest_are_those_of_the_format(graph, path):
-    """1.1: names, types and nullability, and the key that makes conflicts visible."""
+    """Names, types and nullability, and the key that makes conflicts visible."""
     schema = manifest_of(path).schema
     assert [(field.name, str(field.type), field.nullable) for field in schema] == [
         ("object_id", "string", False),
@@ -98,7 +98,7 @@ def test_the_columns_of_the_manifest_are_those_of_the_format(graph, path):
 
 
 def test_init_writes_one_table_and_one_version_row_for_each_type(graph, path):
-    """93, 373: a genesis commit without parent and actor, and the head of main."""
+    """A genesis commit without parent and actor, and the head of main."""
     rows = manifest_rows(path)
     kinds = {}
     for row in rows.values():
@@ -125,7 +125,7 @@ def test_every_table_is_created_with_stable_row_ids_and_no_cleanup(graph, path):
 
 
 def test_a_commit_row_says_who_when_and_after_what(graph, path):
-    """374: the actor, the parent, the microsecond and the manifest version it made."""
+    """The actor, the parent, the microsecond and the manifest version it made."""
     genesis = graph.snapshot().commit_id
     before = now_micros()
     receipt = graph.append(people(ann=1), actor="ann@example.org")
@@ -184,7 +184,7 @@ def test_a_pin_describes_the_file_of_its_version(graph, path, branch):
 
 
 def test_the_schema_files_are_the_text_its_canonical_form_and_its_hash(graph, path):
-    """93: byte for byte what was given; the state in the order of the format."""
+    """Byte for byte what was given; the state in the order of the format."""
     assert (path / "_schema.pg").read_bytes() == SCHEMA.encode()
     state = json.loads((path / "__schema_state.json").read_text())
     assert list(state.items()) == [
@@ -199,7 +199,7 @@ def test_the_schema_files_are_the_text_its_canonical_form_and_its_hash(graph, pa
 
 
 def test_rows_of_unknown_kinds_are_left_alone(graph, other, path):
-    """1.1: they are ignored by reads, kept by writes, and survive a compaction."""
+    """They are ignored by reads, kept by writes, and survive a compaction."""
     other.snapshot()
     foreign_upsert(path, {"object_id": "x:1", "object_type": "x", "metadata": "no json"})
     for number in range(20):
@@ -210,7 +210,7 @@ def test_rows_of_unknown_kinds_are_left_alone(graph, other, path):
 
 
 def test_a_pin_without_a_place_is_damage(graph, path):
-    """1.1: a version row whose table row is missing cannot be shown."""
+    """A version row whose table row is missing cannot be shown."""
     foreign_upsert(
         path,
         {
@@ -237,7 +237,7 @@ def test_a_known_row_that_cannot_be_read_is_damage_that_is_named(graph, path):
 
 
 def test_a_tombstone_hides_every_version_up_to_its_own(store):
-    """112, 1.1: and a later version of the same table shows again."""
+    """A later version of the same table shows again."""
     manifest = store.manifest(None)
     publish = store.publisher.publish
     publish(
@@ -314,7 +314,6 @@ def said(caught):
 @pytest.mark.parametrize("mode", ["rw", "r"])
 @pytest.mark.parametrize(("stamp", "advice"), STAMPS.values(), ids=list(STAMPS))
 def test_another_format_is_refused_in_both_modes(graph, path, mode, stamp, advice):
-    """109, 110"""
     restamp(path, stamp)
     with pytest.raises(FormatRefused) as caught:
         Graph.open(path, mode)
@@ -325,7 +324,7 @@ def test_another_format_is_refused_in_both_modes(graph, path, mode, stamp, advic
 
 @pytest.mark.parametrize(("stamp", "advice"), STAMPS.values(), ids=list(STAMPS))
 def test_another_format_is_refused_by_a_warm_handle_and_on_publish(graph, path, stamp, advice):
-    """109: every time, not only the first, and nothing is written."""
+    """Every time, not only the first, and nothing is written."""
     graph.append(people(ann=1))
     restamp(path, stamp)
     version = manifest_of(path).version
@@ -340,7 +339,7 @@ def test_another_format_is_refused_by_a_warm_handle_and_on_publish(graph, path, 
 
 @pytest.mark.parametrize(("stamp", "advice"), STAMPS.values(), ids=list(STAMPS))
 def test_the_stamp_of_a_branch_is_checked_when_the_branch_is_used(graph, path, stamp, advice):
-    """108: a branch inherits the stamp; one with another is refused, main stays usable."""
+    """A branch inherits the stamp; one with another is refused, main stays usable."""
     graph.branches.create("b")
     assert manifest_of(path, "b").schema.metadata == {STAMP.encode(): b"4"}
     graph.snapshot("b")
@@ -357,7 +356,7 @@ def test_the_stamp_of_a_branch_is_checked_when_the_branch_is_used(graph, path, s
 
 
 def test_a_stamp_that_changes_under_a_publish_stops_it(graph, path):
-    """109: nothing is published, and what was written cannot be taken back until the stamp fits."""
+    """Nothing is published, and what was written cannot be taken back until the stamp fits."""
     with (
         at(Failpoint.WRITE_AFTER_TABLES, lambda: restamp(path, "5")),
         pytest.raises(OutcomePending) as caught,
@@ -409,7 +408,7 @@ SCHEMA_LOOKS = 3
 
 @pytest.mark.parametrize("history", [1, 40])
 def test_a_warm_read_opens_nothing_and_probes_once(graph, history):
-    """449, 450, 451: three looks at schema files and one at the next manifest, for many tables."""
+    """Three looks at schema files and one at the next manifest, for many tables."""
     for number in range(history):
         graph.append(people(**{f"p{number}": number}))
     tables = ("Person", "Company", "Knows", "WorksAt")
@@ -423,7 +422,7 @@ def test_a_warm_read_opens_nothing_and_probes_once(graph, history):
 
 
 def test_a_warm_read_of_a_branch_also_looks_at_its_reference(graph):
-    """449, 452: that look is what tells a recreated branch from the former one."""
+    """That look is what tells a recreated branch from the former one."""
     graph.append(people(ann=1))
     graph.branches.create("b")
     assert names(graph, "b") == ["ann"]
@@ -434,7 +433,7 @@ def test_a_warm_read_of_a_branch_also_looks_at_its_reference(graph):
 
 
 def test_a_branch_that_wrote_nothing_reads_with_the_handles_of_main(graph):
-    """452: the pins of a fresh branch are the same files."""
+    """The pins of a fresh branch are the same files."""
     graph.append(people(ann=1))
     assert names(graph) == ["ann"]
     graph.branches.create("b")
@@ -445,7 +444,7 @@ def test_a_branch_that_wrote_nothing_reads_with_the_handles_of_main(graph):
 
 
 def test_a_write_drops_only_the_handles_of_what_it_wrote(graph, other):
-    """449: another handle opens the table that changed, not the others."""
+    """Another handle opens the table that changed, not the others."""
     graph.append(people(ann=1))
     for name in ("Person", "Company"):
         other.snapshot().read(name)
@@ -460,7 +459,7 @@ def test_a_write_drops_only_the_handles_of_what_it_wrote(graph, other):
 
 
 def test_the_schema_contract_is_looked_at_once_for_each_operation(graph, monkeypatch):
-    """451: for reads and writes."""
+    """For reads and writes."""
     looks = []
     files = type(graph._handle.store.schema_files)
     real = files.check
@@ -499,7 +498,7 @@ def reads(monkeypatch):
 
 
 def test_news_are_read_from_the_parts_that_they_added(graph, other, path, reads):
-    """450: a refresh reads new fragments, whoever wrote them, and once."""
+    """A refresh reads new fragments, whoever wrote them, and once."""
     other.snapshot()
     graph.append(people(ann=1))
     graph.append(people(bo=2))
@@ -513,7 +512,7 @@ def test_news_are_read_from_the_parts_that_they_added(graph, other, path, reads)
 
 
 def test_a_publish_takes_over_what_it_wrote_without_reading_it(graph, reads):
-    """127: and so does the one that compacts the manifest."""
+    """So does the one that compacts the manifest."""
     graph.append(people(ann=1))
     reads.clear()
     for number in range(20):
@@ -547,7 +546,7 @@ def test_a_reader_that_slept_through_a_compaction_misses_nothing(graph, other):
 
 
 def test_a_snapshot_keeps_its_version_while_the_graph_moves_on(graph, other):
-    """102, 116, 381, 382: and a new one sees what another handle wrote."""
+    """A new one sees what another handle wrote."""
     graph.append(people(ann=1))
     taken = other.snapshot()
     graph.append(people(bo=2) | knows(("ann", "bo")))
@@ -559,7 +558,7 @@ def test_a_snapshot_keeps_its_version_while_the_graph_moves_on(graph, other):
 
 
 def test_every_version_shows_its_own_rows(graph, path):
-    """375: in any order, warm and cold."""
+    """In any order, warm and cold."""
     for number in range(20):
         graph.append(people(**{f"p{number:02}": number}))
     cold = Graph.open(path, "r")
@@ -572,7 +571,6 @@ def test_every_version_shows_its_own_rows(graph, path):
 
 @pytest.mark.parametrize("version", [0, -1, 3, 2**63])
 def test_a_version_that_never_was_is_an_error(graph, version):
-    """377"""
     graph.append(people(ann=1))
     with pytest.raises(InputError, match=f"has no version {version}") as caught:
         graph.snapshot(version=version)
@@ -580,7 +578,6 @@ def test_a_version_that_never_was_is_an_error(graph, version):
 
 
 def test_a_version_that_cleanup_removed_is_gone(graph, path):
-    """377, 9"""
     graph.append(people(ann=1))
     (path / "__manifest" / "_versions" / f"{2**64 - 1 - 1:020d}.manifest").unlink()
     with pytest.raises(HistoryGone) as caught:
@@ -589,7 +586,7 @@ def test_a_version_that_cleanup_removed_is_gone(graph, path):
 
 
 def test_the_history_of_a_branch_is_its_own(graph):
-    """114, 379: what main did after the fork is not in it, and the other way round."""
+    """What main did after the fork is not in it, and the other way round."""
     graph.append(people(ann=1))
     graph.branches.create("b")
     graph.append(people(main1=1))
@@ -603,7 +600,7 @@ def test_the_history_of_a_branch_is_its_own(graph):
 
 
 def test_a_snapshot_has_a_name_for_its_state(graph):
-    """2: the branch, the version, and for a branch which life of it."""
+    """The branch, the version, and for a branch which life of it."""
     assert graph.snapshot().snapshot_id == "manifest:main:v1"
     graph.branches.create("b")
     first = graph.snapshot("b").snapshot_id
@@ -636,7 +633,7 @@ def test_concurrent_readers_of_one_handle_see_whole_snapshots(path):
 
 
 def test_a_long_mixed_history_reads_back_as_it_was_kept(path, store):
-    """127: warm, lagging and fresh readers agree after every kind of row and foreign work."""
+    """Warm, lagging and fresh readers agree after every kind of row and foreign work."""
     chance = random.Random(7)
     manifest, lagging = store.manifest(None), store_at(path).manifest(None)
     versions = dict.fromkeys(LOCATIONS, 1)
@@ -666,7 +663,7 @@ def test_a_long_mixed_history_reads_back_as_it_was_kept(path, store):
 
 
 def test_paths_in_the_manifest_do_not_name_the_root(graph, path):
-    """1.1: a graph can be moved as far as main goes."""
+    """A graph can be moved as far as main goes."""
     graph.append(people(ann=1))
     assert all(
         not Path(row["location"]).is_absolute()

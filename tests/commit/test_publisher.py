@@ -77,7 +77,7 @@ def chain(store):
 
 
 def test_a_publish_is_one_version_with_everything_in_it(publish, manifest, path):
-    """111, 112: a new table, a new version, a tombstone and a commit at once."""
+    """A new table, a new version, a tombstone and a commit at once."""
     genesis = manifest.current().head.commit_id
     before = manifest.current()
     said = intent(actor="ann", merged_parent=genesis, extra={"key": "k"})
@@ -102,7 +102,7 @@ def test_a_publish_is_one_version_with_everything_in_it(publish, manifest, path)
 
 
 def test_expectations_alone_make_no_version(publish, path):
-    """3.3: a publish with nothing to write succeeds, or fails, and leaves no trace."""
+    """A publish with nothing to write succeeds, or fails, and leaves no trace."""
     published = publish({PERSON: 1, COMPANY: 1})
     assert (published.version, published.commit) == (1, None)
     with pytest.raises(VersionMismatch):
@@ -111,7 +111,7 @@ def test_expectations_alone_make_no_version(publish, path):
 
 
 def test_a_commit_without_tables_is_a_commit(publish, store):
-    """3.3: such as the one by which a recovery records that there was nothing to do."""
+    """Such as the one by which a recovery records that there was nothing to do."""
     published = publish(commit=intent(actor="omnigraph:recovery"))
     assert published.version == 2
     assert chain(store)[0] == published.commit.commit_id
@@ -126,7 +126,6 @@ def test_rows_without_a_commit_leave_the_chain_alone(publish, manifest, store):
 
 
 def test_an_external_publish_is_seen_and_alters_no_snapshot(publish, path):
-    """116"""
     other = store_at(path).manifest(None)
     taken = other.current()
     publish({PERSON: 1}, pin(PERSON, 2, rows=3), commit=intent())
@@ -135,7 +134,7 @@ def test_an_external_publish_is_seen_and_alters_no_snapshot(publish, path):
 
 
 def test_a_branch_publishes_to_itself(store, graph, publish, path):
-    """115: its rows are in its own manifest, with itself as the owner."""
+    """Its rows are in its own manifest, with itself as the owner."""
     graph.branches.create("b")
     branch = store.manifest("b")
     said = Publication({PERSON: 1}, [pin(PERSON, 2, "b", 4)], commit=intent("b"))
@@ -171,7 +170,7 @@ EXPECTATIONS = {
 def test_a_wrong_expectation_is_final_and_says_what_is_there(
     publish, manifest, expected, details, path
 ):
-    """121, 122, 123: and the tombstone of a hidden table is its version."""
+    """The tombstone of a hidden table is its version."""
     publish({PERSON: 1}, pin(PERSON, 3), tombstones=[TombstoneRow("edge:Knows", 5)])
     before = state_of(manifest)
     attempts = []
@@ -191,7 +190,7 @@ def test_a_wrong_expectation_is_final_and_says_what_is_there(
 
 @pytest.mark.parametrize("expected", [{PERSON: 3}, {"edge:Knows": 5}, {"node:Robot": 0}, {}])
 def test_right_expectations_publish(publish, expected):
-    """121: also of a hidden table, and of one that does not exist."""
+    """Also of a hidden table, and of one that does not exist."""
     publish({PERSON: 1}, pin(PERSON, 3), tombstones=[TombstoneRow("edge:Knows", 5)])
     assert publish(expected, pin(COMPANY, 2)).version == 3
 
@@ -258,7 +257,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("kind", "more", "text"), REFUSALS.values(), ids=list(REFUSALS))
 def test_a_bad_request_is_refused_as_a_whole(publish, manifest, path, kind, more, text):
-    """117, 118, 120: nothing of it is visible, and the next publish works."""
+    """Nothing of it is visible, and the next publish works."""
     publish({PERSON: 1}, pin(PERSON, 2, rows=3), tombstones=[TombstoneRow("edge:Knows", 5)])
     before = state_of(manifest)
     versions = more.get("versions", ())
@@ -272,13 +271,13 @@ def test_a_bad_request_is_refused_as_a_whole(publish, manifest, path, kind, more
 
 
 def test_the_same_place_may_be_registered_again(publish, manifest):
-    """3.3: only another path is refused."""
+    """Only another path is refused."""
     place = manifest.current().pins[PERSON].location
     assert publish(registrations=[TableRow(PERSON, place)]).version == 2
 
 
 def test_a_version_may_be_handed_to_another_owner(publish, manifest, store, path):
-    """119: with equal rows; the row is overwritten and warm state equals a fresh read."""
+    """With equal rows; the row is overwritten and warm state equals a fresh read."""
     publish({PERSON: 1}, pin(PERSON, 2, rows=3))
     rows = len(manifest_rows(path))
     publish({PERSON: 2}, VersionRow(PERSON, 2, "b", 3, {"e_tag": "x"}))
@@ -313,7 +312,6 @@ def race(path, publications):
 
 
 def test_of_two_publishes_of_one_version_exactly_one_wins(store, path):
-    """124"""
     results = race(
         path,
         [Publication({PERSON: 1}, [pin(PERSON, 2, rows=n)], commit=intent()) for n in (1, 2)],
@@ -324,7 +322,6 @@ def test_of_two_publishes_of_one_version_exactly_one_wins(store, path):
 
 
 def test_disjoint_publishes_all_win_and_form_one_chain(store, path):
-    """125"""
     results = race(
         path,
         [
@@ -392,7 +389,7 @@ def foreign_version(key, version, rows=0):
 
 
 def test_who_loses_to_another_commit_starts_again_on_top_of_it(publish, store, path, between):
-    """125: the parent is resolved for each attempt, so the chain stays linear."""
+    """The parent is resolved for each attempt, so the chain stays linear."""
     genesis = store.manifest(None).current().head.commit_id
     rival = new_ulid()
     between.work.append(
@@ -408,7 +405,6 @@ def test_who_loses_to_another_commit_starts_again_on_top_of_it(publish, store, p
 def test_who_loses_the_same_version_to_another_commit_gets_the_conflict(
     publish, store, path, between
 ):
-    """124"""
     genesis = store.manifest(None).current().head.commit_id
     between.work.append(
         lambda: foreign_commit(path, new_ulid(), 2, genesis, foreign_version(PERSON, 2, 9))
@@ -445,7 +441,7 @@ def test_a_foreign_compaction_in_between_costs_an_attempt(publish, store, path, 
 
 
 def test_a_passing_fault_is_retried(publish, monkeypatch):
-    """126: five times, whatever the time that is left."""
+    """Five times, whatever the time that is left."""
     monkeypatch.setattr(publishing, "_pause", lambda attempt: None)
     faults = [StorageUnavailable("busy") for _ in range(5)]
 
@@ -458,7 +454,6 @@ def test_a_passing_fault_is_retried(publish, monkeypatch):
 
 
 def test_contention_ends_when_retries_and_time_are_used_up(graph, path, monkeypatch):
-    """3.3"""
     monkeypatch.setattr(publishing, "_pause", lambda attempt: None)
     root = parse_root(str(path))
     store = GraphStore(root, Durability.OS, Timeouts(publish=0.0))

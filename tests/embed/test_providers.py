@@ -139,7 +139,7 @@ def test_keys_are_not_shown(variable):
     ],
 )
 def test_a_missing_key_names_its_variables_when_a_text_needs_it(provider, variables):
-    """268: and not before."""
+    """And not before."""
     embedders = Embedders(EmbeddingConfig(provider))
     with pytest.raises(EmbeddingError) as caught:
         embedders.get()
@@ -158,7 +158,7 @@ def test_a_handle_has_one_provider():
 
 
 def test_a_configuration_that_is_given_wins_over_the_environment(monkeypatch):
-    """270: the environment is only asked by whoever reads the settings."""
+    """The environment is only asked by whoever reads the settings."""
     monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "abacus")
     assert make_embedder(EmbeddingConfig("mock", model="given")).model == "given"
 
@@ -202,7 +202,6 @@ def test_the_mock_is_pinned():
 
 
 def test_a_text_becomes_the_vector_of_its_embedding():
-    """267"""
     found = resolve_query_vector(DOC, "free", "hello", MockEmbedder())
     assert found.tolist() == reference("hello", 4)
     assert resolve_query_vector(DOC, "plain", "hello", MockEmbedder()).shape == (8,)
@@ -210,7 +209,6 @@ def test_a_text_becomes_the_vector_of_its_embedding():
 
 
 def test_the_model_that_a_property_records_must_be_the_providers():
-    """269"""
     found = resolve_query_vector(DOC, "fixed", "hello", MockEmbedder("m1"))
     assert found.tolist() == reference("hello", 4)
     with pytest.raises(EmbeddingError) as caught:

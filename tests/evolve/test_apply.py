@@ -1,4 +1,4 @@
-"""Behaviours D 73-92: applying a schema."""
+"""Applying a schema: what it keeps, adds and refuses, and what readers see meanwhile."""
 
 from __future__ import annotations
 

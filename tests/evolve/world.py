@@ -1,4 +1,4 @@
-"""The standard graph of the specification, and how tests look at it."""
+"""A graph of people and companies, and how tests look at it."""
 
 from __future__ import annotations
 

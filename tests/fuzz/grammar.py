@@ -1,9 +1,8 @@
 """Random texts of the two languages, derived from their grammars.
 
-The grammars below are those of the specification with the extensions of this project, in the
-same notation. ``Grammar.derive`` follows them to a list of tokens, ``damaged`` makes a wrong
-derivation of a right one, and ``written`` puts tokens on paper. Everything is a function of the
-random generator that is passed in, so a seed is a test case.
+The grammars below are those of the languages, in one notation. ``Grammar.derive`` follows them to a
+list of tokens, ``damaged`` makes a wrong derivation of a right one, and ``written`` puts tokens on
+paper. Everything is a function of the random generator that is passed in, so a seed is a test case.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ class Part:
 
 
 class Grammar:
-    """A grammar in the notation of the specification.
+    """A grammar: quoted tokens, ``[ ]`` for what may be left out, ``{ }`` for what repeats.
 
     >>> grammar = Grammar('list = "[" [ item { "," item } ] "]" ; item = "x" | list ;', {})
     >>> " ".join(grammar.derive("list", random.Random(4)))

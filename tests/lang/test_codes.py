@@ -14,7 +14,7 @@ from tools.codes_page import page
 
 ROOT = Path(__file__).parents[2]
 REGISTRIES = {"query/codes.py", "schema/codes.py", "schema/lint_codes.py"}
-# Registered by the specification for changes that are steps of a plan today.
+# Reserved: the changes that they name are steps of a plan today.
 RESERVED = {"OG-DS-101", "OG-DS-102", "OG-DS-103", "OG-DS-104", "OG-DS-105"}
 
 

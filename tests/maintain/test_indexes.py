@@ -72,7 +72,7 @@ def versions(graph, branch="main"):
 
 
 def test_the_type_of_a_column_chooses_its_index(graph):
-    """414, 11: and a free String gets one for equality and one for text."""
+    """A free String gets one for equality and one for text."""
     wanted = {
         (spec.column, spec.kind, spec.metric if spec.kind is VECTOR else None)
         for spec in declared_indexes(graph.catalog.node("Doc"))
@@ -91,7 +91,7 @@ def test_the_type_of_a_column_chooses_its_index(graph):
 
 
 def test_lists_blobs_composite_keys_and_edge_properties_get_none(graph):
-    """11: nor does a column without an annotation."""
+    """Nor does a column without an annotation."""
     assert [(s.column, s.kind) for s in declared_indexes(graph.catalog.node("Pair"))] == [
         ("id", EQUALITY)
     ]
@@ -129,7 +129,7 @@ def filled(graph):
 
 
 def test_ensure_builds_everything_in_one_commit(filled):
-    """415: edge tables have id, src and dst."""
+    """Edge tables have id, src and dst."""
     before = versions(filled)
     report = filled.indexes.ensure(actor="ann")
     after = versions(filled)
@@ -151,7 +151,7 @@ def test_ensure_builds_everything_in_one_commit(filled):
 
 
 def test_a_second_ensure_does_nothing(filled):
-    """415, 424: no version, no commit, no sidecar."""
+    """No version, no commit, no sidecar."""
     filled.indexes.ensure()
     before = versions(filled), filled.snapshot().version
     passed = []
@@ -162,7 +162,6 @@ def test_a_second_ensure_does_nothing(filled):
 
 
 def test_an_empty_graph_needs_no_index(graph):
-    """424, 11"""
     report = graph.indexes.ensure()
     assert (report.built, report.commit_id) == ((), None)
     assert graph.snapshot().version == 1
@@ -171,7 +170,7 @@ def test_an_empty_graph_needs_no_index(graph):
 
 
 def test_a_vector_column_without_vectors_is_pending_and_fails_nothing(graph):
-    """413: it is built when there is something to build."""
+    """It is built when there is something to build."""
     graph.append(docs("a", "b"))
     report = graph.indexes.ensure()
     assert [
@@ -189,7 +188,6 @@ def test_a_vector_column_without_vectors_is_pending_and_fails_nothing(graph):
 
 
 def test_null_vectors_among_others_do_not_abort(graph):
-    """413"""
     vectors = pa.array([None, [1.0, 0.0], None, [0.0, 1.0]], pa.list_(pa.float32(), 2))
     graph.append(docs("a", "b", "c", "d", cosine=vectors))
     graph.indexes.ensure()
@@ -217,7 +215,7 @@ def coverage(graph, column, kind=EQUALITY):
 
 
 def test_rows_that_come_later_are_outside_and_found_all_the_same(filled):
-    """256, 7: partial coverage is reported and changes no result."""
+    """Partial coverage is reported and changes no result."""
     conditions = [
         pc.field("slug") == "d",
         pc.field("year") > 2,
@@ -260,7 +258,7 @@ def test_a_snapshot_from_before_the_indexes_reads_the_same(filled):
 
 
 def test_writes_go_on_over_indexed_tables(filled):
-    """137: strict appends still notice what is there."""
+    """Strict appends still notice what is there."""
     filled.indexes.ensure()
     filled.append(docs("d") | cites(("d", "a")))
     with pytest.raises(KeyConflict):
@@ -272,7 +270,7 @@ def test_writes_go_on_over_indexed_tables(filled):
 
 
 def test_on_a_branch_the_tables_of_main_stay_main_s(filled):
-    """11: they are skipped, not forked."""
+    """They are skipped, not forked."""
     filled.branches.create("b")
     before = filled.snapshot("b").tables
     report = filled.indexes.ensure("b")
@@ -286,7 +284,7 @@ def test_on_a_branch_the_tables_of_main_stay_main_s(filled):
 
 
 def test_a_child_takes_over_the_tables_of_its_parent(filled):
-    """307: they are forked first, and the parent does not move."""
+    """They are forked first, and the parent does not move."""
     filled.branches.create("b")
     filled.append(docs("d"), branch="b")
     filled.branches.create("c", from_branch="b")
@@ -320,7 +318,7 @@ def test_a_branch_inherits_the_indexes_of_its_pins(filled):
 
 
 def test_indexes_that_were_not_committed_are_built_next_time(filled):
-    """445, 454: staging moves nothing, and a failure leaves every table writable."""
+    """Staging moves nothing, and a failure leaves every table writable."""
 
     def fail():
         raise OmniGraphError("stop")

@@ -228,7 +228,7 @@ def table(graph, key=DOC):
 
 
 def test_an_index_that_is_declared_and_missing_is_built(filled):
-    """403: alone, without anything to put together."""
+    """Alone, without anything to put together."""
     filled.maintenance.optimize()
     pin = filled._handle.store.manifest(None).current().pins[DOC]
     assert set(segments_of(filled._handle.store.table(pin))) == {
@@ -265,7 +265,6 @@ def test_earlier_versions_stay_what_they_were(filled):
 
 
 def test_writing_goes_on(filled):
-    """401"""
     filled.maintenance.optimize()
     pins = filled._handle.store.manifest(None).current().pins
     assert all(filled._handle.store.tables.head(pin.ref) == pin.version for pin in pins.values())
@@ -280,7 +279,6 @@ def test_writing_goes_on(filled):
 
 
 def test_an_empty_graph_has_one_stat_for_each_table_and_the_manifest(graph):
-    """395"""
     before = listing(graph.uri)
     report = graph.maintenance.optimize()
     assert [stats.table_key for stats in report.tables] == [CITES, DOC, "node:Empty", "__manifest"]
@@ -290,7 +288,6 @@ def test_an_empty_graph_has_one_stat_for_each_table_and_the_manifest(graph):
 
 
 def test_a_second_optimize_changes_nothing(filled):
-    """396"""
     filled.maintenance.optimize()
     before = listing(filled.uri)
     report = filled.maintenance.optimize()
@@ -300,7 +297,6 @@ def test_a_second_optimize_changes_nothing(filled):
 
 
 def test_the_manifest_becomes_one_part_and_no_sidecar_stays(filled):
-    """397"""
     report = filled.maintenance.optimize()
     assert len(manifest_of(filled.uri).get_fragments()) == 1
     assert report.table("__manifest").fragments_added == 1
@@ -339,7 +335,6 @@ def cleanup_at(dataset, version):
 
 
 def test_stored_cleanup_settings_go_first_and_no_version_is_lost(filled):
-    """398"""
     pin = filled._handle.store.manifest(None).current().pins[DOC]
     cleanup_at(dataset(filled), pin.version + 2)
     publish_head(filled, DOC)
@@ -409,7 +404,6 @@ def drift(graph, key=DOC, *, by="delete"):
 
 
 def test_a_table_that_drifted_is_skipped_and_the_others_are_not(filled):
-    """402"""
     drift(filled)
     report = filled.maintenance.optimize()
     stats, pinned = report.table(DOC), filled.snapshot().tables[DOC]["version"]
@@ -429,7 +423,7 @@ def test_what_a_dead_writer_left_is_settled_first(filled):
 
 
 def test_a_sidecar_that_cannot_be_settled_refuses_it(filled):
-    """404: the reference's own, whose roll-back is for an open."""
+    """The reference's own, whose roll-back is for an open."""
     drift(filled)
     pin = filled._handle.store.manifest(None).current().pins[DOC]
     entry = {
@@ -513,7 +507,6 @@ WRITES = {
 @pytest.mark.parametrize("point", POINTS, ids=str)
 @pytest.mark.parametrize("write", WRITES)
 def test_whoever_writes_meanwhile_loses_nothing(filled, write, point):
-    """405"""
     seen = {}
 
     def disturb():
@@ -574,7 +567,7 @@ def test_somebody_who_never_rests_is_kept_out_in_the_end(filled):
 
 
 def test_a_race_that_is_lost_at_the_commit_is_run_again(filled):
-    """406: another program, which knows no lease, commits to the table in between."""
+    """Another program, which knows no lease, commits to the table in between."""
     before = answers(filled)
     with at(Failpoint.WRITE_AFTER_SIDECAR, lambda: drift(filled, CITES, by="append")):
         report = filled.maintenance.optimize()

@@ -1,7 +1,7 @@
 """Typed expressions evaluated in plain Python, one row at a time: the oracle of the plan tests.
 
 It knows nothing of Arrow and nothing of rewriting. Truth is true, false or ``None`` (unknown);
-numbers follow section 6.2 of the specification: integers compare exactly, an integer column
+in comparisons of numbers, integers compare exactly, an integer column
 meets a float column as doubles, and a constant takes the width of the float column it meets.
 """
 

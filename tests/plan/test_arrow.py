@@ -1,4 +1,4 @@
-"""Typed conditions in Arrow against the plain evaluator, and the rules for numbers (6.2)."""
+"""Typed conditions in Arrow against the plain evaluator, and how numbers compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering, before any rule, against section J of the behaviours and the gaps of section 5."""
+"""Lowering, before any rule: the steps of a plan, their order and their filters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _where(filters: tuple[typed.TypedExpr, ...]) -> str:
     return f" where {', '.join(map(show, filters))}" if filters else ""
 
 
-# -- J 198 to 211 -----------------------------------------------------------------------------
+# -- one plan each ----------------------------------------------------------------------------
 
 SHAPES: list[tuple[str, str, list[str]]] = [
     (
@@ -176,7 +176,7 @@ SHAPES: list[tuple[str, str, list[str]]] = [
             "filter $c.founded is null]",
         ],
     ),
-    # -- the gaps of section 5, and what else can stand in a block --
+    # -- direction, filters and blocks inside a negation --
     (
         "gap_direction_inside_a_negation_from_the_target_side",
         "$p: Person not { $company worksAt $p }",

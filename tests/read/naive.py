@@ -1,7 +1,7 @@
 """Read queries answered in plain Python over lists of dicts: the oracle of the read tests.
 
 It works by nested loops on the checked query. It knows no plan, no Arrow and no index, and it is
-only meant to be obviously right; the rules it follows are sections 6 to 8 of the specification and
+only meant to be obviously right; the rules it follows are those of
 ``docs/queries.md``.
 """
 

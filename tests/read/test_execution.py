@@ -58,7 +58,7 @@ THINGS = {
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """The small graph of the specification, a type with every kind of value, and an empty one."""
+    """A small graph of people, a type with every kind of value, and an empty one."""
     place = tmp_path_factory.mktemp("execution")
     with Graph.init(place / "g.omni", SCHEMA, durability="os") as graph:
         graph.load(
@@ -335,7 +335,7 @@ def test_a_parameter_hides_a_variable_of_its_name(graph):
 # -- what is returned -----------------------------------------------------------------------------
 
 
-def test_columns_have_the_names_of_the_specification(graph):
+def test_columns_are_named_by_alias_property_variable_or_literal(graph):
     result = graph.query(
         """query q($x: String, $list: [I64]) {
             match { $p: Person { name: "Alice" } $p knows $f }

@@ -1,4 +1,4 @@
-"""The oracle itself, held against what the specification says of reading and traversal."""
+"""The oracle itself, on reads and traversals whose rows are written down here."""
 
 from __future__ import annotations
 

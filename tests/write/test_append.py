@@ -112,7 +112,7 @@ FITS = {
 
 @pytest.mark.parametrize(("name", "given", "expected"), FITS.values(), ids=list(FITS))
 def test_values_that_fit_are_stored_as_their_type(graph, name, given, expected):
-    """130: without loss, whatever width Arrow had them in."""
+    """Without loss, whatever width Arrow had them in."""
     graph.append(docs("a", **{name: given}))
     stored = column(graph, name)
     assert stored.to_pylist() == expected
@@ -132,7 +132,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("given", MOMENTS.values(), ids=list(MOMENTS))
 def test_a_moment_keeps_its_time_of_day(graph, given):
-    """130: Arrow's own cast would cut it down to the day."""
+    """Arrow's own cast would cut it down to the day."""
     several = pa.array([[given[0]], None], pa.list_(given.type))
     graph.append(docs("a", moment=given) | {"Log": pa.table({"moments": several})})
     assert column(graph, "moment").cast(pa.int64()).to_pylist() == [MILLIS]
@@ -178,7 +178,7 @@ MISFITS = {
 
 @pytest.mark.parametrize(("name", "given"), MISFITS.values(), ids=list(MISFITS))
 def test_values_that_do_not_fit_are_refused(graph, name, given):
-    """9, 14: no silent coercion, and the error names the table and the property."""
+    """No silent coercion, and the error names the table and the property."""
     with pytest.raises(ValueConversionError) as caught:
         graph.append(docs("a", **{name: given}))
     assert caught.value.details == {"table_key": "node:Doc", "property": name}
@@ -224,7 +224,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("rows", "text"), SHAPES.values(), ids=list(SHAPES))
 def test_rows_of_another_shape_are_refused(graph, rows, text):
-    """14: before anything is written."""
+    """Before anything is written."""
     with pytest.raises(InputError) as caught:
         graph.append(rows)
     assert text in caught.value.message
@@ -260,7 +260,7 @@ def test_rows_in_several_chunks_are_all_added(graph):
 
 
 def test_the_id_of_a_keyed_node_is_its_key(graph):
-    """128: also when it is given as well."""
+    """Also when it is given as well."""
     graph.append(docs("a", "b"))
     graph.append({"Doc": pa.table({"id": ["c"], "slug": ["c"]})})
     assert sorted(ids(graph, "Doc")) == ["a", "b", "c"]
@@ -289,7 +289,6 @@ KEYS = {
 
 @pytest.mark.parametrize(("rows", "name", "expected"), KEYS.values(), ids=list(KEYS))
 def test_keys_of_every_kind_are_spelled_canonically(graph, rows, name, expected):
-    """128, 140"""
     graph.append(rows)
     assert sorted(ids(graph, name)) == sorted(expected)
     with pytest.raises(KeyConflict):
@@ -303,7 +302,6 @@ def test_two_moments_of_one_day_are_two_rows(graph):
 
 
 def test_tuples_that_look_alike_when_joined_stay_apart(graph):
-    """140"""
     firsts, seconds = ["a", 'a","1', "a,1"], [1, 1, 1]
     graph.append({"Pair": pa.table({"first": firsts, "second": pa.array(seconds, pa.int32())})})
     assert len(set(ids(graph, "Pair"))) == 3
@@ -311,7 +309,6 @@ def test_tuples_that_look_alike_when_joined_stay_apart(graph):
 
 
 def test_rows_without_a_key_get_new_ids_or_keep_theirs(graph):
-    """129"""
     graph.append({"Free": pa.table({"text": ["x"] * 50})})
     made = ids(graph, "Free")
     assert len(set(made)) == 50
@@ -321,7 +318,6 @@ def test_rows_without_a_key_get_new_ids_or_keep_theirs(graph):
 
 
 def test_edges_get_ids_of_their_own_and_may_be_parallel(graph):
-    """128, 129"""
     graph.append(docs("a", "b"))
     graph.append({"Cites": pa.table({"src": ["a", "a"], "dst": ["b", "b"], "weight": [1.0, 2.0]})})
     rows = graph.snapshot().read("Cites").to_pylist()
@@ -333,7 +329,7 @@ def test_edges_get_ids_of_their_own_and_may_be_parallel(graph):
 
 
 def test_an_id_that_is_there_refuses_the_whole_write(graph):
-    """162: also the other tables of it."""
+    """Also the other tables of it."""
     graph.append(docs("a"))
     with pytest.raises(KeyConflict) as caught:
         graph.append(docs("b", "a") | {"Free": pa.table({"text": ["x"]})})
@@ -363,7 +359,6 @@ def test_a_known_id_is_found_among_few_and_many(graph, count):
 
 
 def test_an_id_that_is_twice_in_the_input_is_refused(graph):
-    """138"""
     with pytest.raises(IntegrityError) as caught:
         graph.append(docs("a", "b", "a"))
     assert isinstance(caught.value, UniqueViolation)
@@ -372,7 +367,6 @@ def test_an_id_that_is_twice_in_the_input_is_refused(graph):
 
 @pytest.mark.parametrize(("src", "dst"), [("a", "ghost"), ("ghost", "a"), ("ghost", "ghost")])
 def test_an_edge_to_nowhere_refuses_the_whole_write(graph, src, dst):
-    """141, 152"""
     graph.append(docs("a"))
     with pytest.raises(OrphanEdge) as caught:
         graph.append(docs("b") | {"Cites": pa.table({"src": ["a", src], "dst": ["a", dst]})})
@@ -390,7 +384,7 @@ def test_an_edge_to_a_node_of_another_type_is_an_edge_to_nowhere(graph):
 
 
 def test_an_edge_may_lead_to_nodes_of_the_same_write(graph):
-    """273: to new and to old ones, in whatever order they are given."""
+    """To new and to old ones, in whatever order they are given."""
     graph.append(docs("old"))
     edges = pa.table({"src": ["new", "old", "new"], "dst": ["old", "new", "new"]})
     receipt = graph.append({"Cites": edges} | docs("new"))
@@ -445,7 +439,7 @@ def delete(graph, slug):
 
 
 def test_an_append_is_staged_again_on_what_another_handle_wrote(graph, other):
-    """299: a stale view is no obstacle to adding rows."""
+    """A stale view is no obstacle to adding rows."""
     graph.append(docs("a"))
     other.append(docs("b"))
     graph.append(docs("c"))
@@ -481,7 +475,7 @@ def test_an_edge_whose_node_is_deleted_under_it_is_taken_back(graph, other):
 
 
 def test_a_write_that_fails_half_way_leaves_nothing(graph):
-    """284: one table of two is committed; the next write works."""
+    """One table of two is committed; the next write works."""
     graph.append(docs("a"))
 
     def fail():
@@ -499,7 +493,7 @@ def test_a_write_that_fails_half_way_leaves_nothing(graph):
 
 
 def test_blobs_come_back_byte_for_byte(graph):
-    """160: small, large, empty and absent ones."""
+    """Small, large, empty and absent ones."""
     bodies = [b"small", b"x" * 300_000, b"", None]
     graph.append(docs("a", "b", "c", "d", body=pa.array(bodies, pa.binary())))
     location = graph._handle.store.manifest(None).current().pins["node:Doc"].location
@@ -512,7 +506,6 @@ def test_blobs_come_back_byte_for_byte(graph):
 
 
 def test_many_rows_are_one_commit(graph):
-    """144"""
     slugs = [f"d{number:05}" for number in range(20_000)]
     receipt = graph.append(
         docs(*slugs, i32=pa.array(range(20_000), pa.int32()))

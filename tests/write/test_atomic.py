@@ -69,7 +69,7 @@ def works(graph, branch="main"):
 
 @pytest.mark.parametrize(("bad", "error"), BAD.values(), ids=list(BAD))
 def test_a_failed_statement_leaves_every_file_as_it_was(people, bad, error):
-    """284: no file of the graph is written, at whatever position it stands."""
+    """No file of the graph is written, at whatever position it stands."""
     before = files(people)
     for position in range(len(GOOD) + 1):
         statements = [*GOOD[:position], bad, *GOOD[position:]]
@@ -80,7 +80,6 @@ def test_a_failed_statement_leaves_every_file_as_it_was(people, bad, error):
 
 
 def test_on_a_branch_it_leaves_no_fork_either(people):
-    """284"""
     people.branches.create("b")
     before = heads(people)
     for bad, error in BAD.values():
@@ -124,7 +123,7 @@ STAGES = (TableStore, ["stage_append", "stage_upsert", "stage_update", "stage_de
 def test_a_fault_below_any_statement_moves_nothing(
     people, monkeypatch, owner, functions, error, statements
 ):
-    """284: the storage fails, or somebody presses Ctrl-C, at every call in turn."""
+    """The storage fails, or somebody presses Ctrl-C, at every call in turn."""
     fault = Fault(monkeypatch, owner, functions, error)
     before = heads(people)
     position = 0
@@ -149,7 +148,7 @@ def test_a_fault_below_any_statement_moves_nothing(
 
 
 def test_a_delete_that_breaks_a_rule_deletes_nothing(tmp_path):
-    """282: wherever it stands among the others."""
+    """Wherever it stands among the others."""
     schema = "node A { k: String @key }\nedge Needs: A -> A @card(1..)\nedge Has: A -> A"
     with Graph.init(tmp_path / "g.omni", schema, durability="os") as graph:
         run(graph, 'insert A { k: "a" } insert A { k: "b" } insert A { k: "c" }')

@@ -53,14 +53,13 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
 @pytest.mark.parametrize("data", [b"", b"hi", BYTES], ids=["empty", "short", "all bytes"])
 def test_what_stands_for_bytes(graph, form, data):
-    """160"""
     graph.load([doc("a", form(data))])
     assert graph.snapshot().read_blob("Doc", "a", "body") == data
 
 
 @pytest.mark.parametrize("name", ["plain.bin", "with space.bin", "100%.bin", "#?.bin", "ü☃.bin"])
 def test_the_content_of_a_file(graph, tmp_path, name):
-    """160: by its path or by its address; what is stored is the content, not the link."""
+    """By its path or by its address; what is stored is the content, not the link."""
     path = tmp_path / name
     path.write_bytes(BYTES)
     address = path.as_uri()
@@ -79,7 +78,7 @@ def test_the_content_of_a_file(graph, tmp_path, name):
 
 
 def test_nulls(graph):
-    """160: where they are allowed."""
+    """Where they are allowed."""
     graph.load([doc("a", None), {"type": "Doc", "data": {"slug": "b"}}])
     assert graph.snapshot().read_blob("Doc", "a", "body") is None
     assert graph.snapshot().read_blob("Doc", "b", "body") is None

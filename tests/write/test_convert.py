@@ -98,7 +98,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("scalar", "value", "expected"), GOOD, ids=repr)
 def test_a_value_that_fits(scalar, value, expected):
-    """130: alone, beside null, and as an item of a list."""
+    """Alone, beside null, and as an item of a list."""
     assert converted(PropType(scalar, True), value, None) == ([expected, None], {})
     if scalar is not Scalar.BLOB:
         items = PropType(scalar, True, is_list=True)
@@ -176,7 +176,6 @@ VECTORS = {
     ("type_", "value", "message"), [*LISTS.values(), *VECTORS.values()], ids=[*LISTS, *VECTORS]
 )
 def test_lists_and_vectors_that_do_not_fit(type_, value, message):
-    """161"""
     assert converted(type_, value, None) == ([None, None], {0: message})
 
 

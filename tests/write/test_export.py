@@ -172,7 +172,7 @@ FORMS = ["a.ndjson", "a.ndjson.gz", "a.ndjson.zst", "parquet"]
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("mode", ["merge", "overwrite"])
 def test_an_export_loads_to_the_same_graph(full, tmp_path, form, mode):
-    """392, 393, 394: every bit of it, ids of nodes without a key too."""
+    """Every bit of it, ids of nodes without a key too."""
     count = full.snapshot().export(tmp_path / form, "parquet" if form == "parquet" else "ndjson")
     assert count == len(EVERYTHING)
     with made(tmp_path / "g.omni", people("Old") if mode == "merge" else ()) as again:
@@ -259,7 +259,6 @@ def exported(graph, **at):
 
 
 def test_a_branch_a_commit_a_tag_a_version(changed):
-    """392"""
     assert exported(changed) == ["Ada", "Bob"]
     assert exported(changed, branch="review") == ["Ada", "Bob", "Cyd"]
     assert exported(changed, tag="first") == ["Ada"]
@@ -277,7 +276,7 @@ def test_a_state_that_is_not_there(changed):
 
 
 def test_lines_that_are_under_way_do_not_see_later_writes(changed):
-    """3: one snapshot for the whole export."""
+    """One snapshot for the whole export."""
     lines = changed.snapshot().export()
     first = next(lines)
     changed.load(people("Dan"))

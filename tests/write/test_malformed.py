@@ -86,7 +86,7 @@ def _short(case):
 
 @pytest.mark.parametrize(("name", "text"), VALUES, ids=_short)
 def test_a_value_that_its_property_does_not_take(graph, tmp_path, name, text):
-    """9, 161: the error names file, line, property and value."""
+    """The error names file, line, property and value."""
     path = tmp_path / "a.ndjson"
     slug = "" if name == "slug" else '"slug": "a", '
     bad = f'{{"type": "Thing", "data": {{{slug}"{name}": {text}}}}}'
@@ -211,7 +211,7 @@ def test_parameters_of_the_wrong_shape(graph, name):
 
 
 def test_the_corpus_is_large():
-    """Issue 4: at least 500 inputs."""
+    """It has at least 500 inputs."""
     cases = [VALUES, texts.BROKEN, texts.NOT_RECORDS, csv_texts.CSV, files.FILES, tables.TABLES]
     cases += [tables.NOT_TABLES, PARAMS, params.BLOBS, params.SHAPES]
     assert sum(map(len, cases)) >= 500

@@ -32,7 +32,7 @@ DROP = 'delete Person where name = "Ada"'
 
 
 def test_the_receipt_names_the_commit_and_what_it_changed(people):
-    """301, 297: exactly the commit that is there, by the actor who asked."""
+    """Exactly the commit that is there, by the actor who asked."""
     receipt = run(people, DROP, actor="ann")
     head = people.commits()[0]
     assert (receipt.commit_id, receipt.version) == (head.commit_id, people.snapshot().version)
@@ -62,7 +62,6 @@ def test_the_receipt_names_the_commit_and_what_it_changed(people):
 
 
 def test_the_actor_of_the_handle_is_the_default(people):
-    """297"""
     with Graph.open(people.uri, actor="bot", durability="os") as graph:
         assert run(graph, ADD).actor == "bot"
         run(graph, AGE, actor="ann")
@@ -83,7 +82,6 @@ def test_the_commit_shows_the_state_before_and_after(people):
 
 
 def test_a_conditional_mutation_happens_on_top_of_its_commit_only(people, other):
-    """301"""
     first = run(people, ADD)
     moved = run(other, AGE, if_commit=first.commit_id)
     with pytest.raises(PreconditionFailed) as caught:
@@ -96,7 +94,7 @@ def test_a_conditional_mutation_happens_on_top_of_its_commit_only(people, other)
 
 @pytest.mark.parametrize("statement", [ADD, AGE])
 def test_the_condition_is_judged_again_at_the_publish(people, other, statement):
-    """301: another table moves the branch too."""
+    """Another table moves the branch too."""
     head = people.snapshot().commit_id
     with (
         at(Failpoint.WRITE_AFTER_TABLES, lambda: run(other, 'insert Note { text: "x" }')),
@@ -270,7 +268,6 @@ def test_threads_that_race_with_one_key_agree(people):
 
 @pytest.mark.parametrize("statement", [AGE, DROP])
 def test_a_stale_strict_writer_is_refused_and_may_repeat(people, other, statement):
-    """298"""
     pin = versions(people)["node:Person"]
     with (
         meanwhile(lambda: run(other, 'update Person set { age: 21 } where name = "Bob"')),
@@ -291,7 +288,6 @@ def test_a_stale_strict_writer_is_refused_and_may_repeat(people, other, statemen
     "statement", [ADD, 'insert Note { text: "x" }', 'insert Knows { from: "Ada", to: "Ada" }']
 )
 def test_a_stale_insert_is_staged_again(people, other, statement):
-    """299"""
     others = """insert Person { name: "Fay" } insert Note { text: "y" }
                 insert Knows { from: "Fay", to: "Ada" }"""
     with meanwhile(lambda: run(other, others)):
@@ -302,7 +298,7 @@ def test_a_stale_insert_is_staged_again(people, other, statement):
 
 
 def test_a_stale_insert_of_a_key_that_came_meanwhile_replaces_it(people, other):
-    """299: what looked new is there now; one row stays."""
+    """What looked new is there now; one row stays."""
     with meanwhile(lambda: run(other, 'insert Person { name: "Eve", age: 99, score: 1.0 }')):
         receipt = run(people, ADD)
     assert receipt.tables["node:Person"].updated == 1
@@ -310,7 +306,7 @@ def test_a_stale_insert_of_a_key_that_came_meanwhile_replaces_it(people, other):
 
 
 def test_a_stale_insert_is_judged_again(people, other):
-    """283, 280: the rules look at what is there, not at what was."""
+    """The rules look at what is there, not at what was."""
     with (
         meanwhile(lambda: run(other, 'insert Person { name: "Fay", email: "eve@x" }')),
         pytest.raises(UniqueViolation),
@@ -319,7 +315,6 @@ def test_a_stale_insert_is_judged_again(people, other):
 
 
 def test_a_stale_handle_counts_the_edges_that_are_there(people, other):
-    """283"""
     assert other.snapshot().count("WorksAt") == 2
     run(people, 'insert WorksAt { from: "Ada", to: "Brim" }')
     with pytest.raises(CardinalityViolation):
@@ -338,7 +333,7 @@ def test_an_edge_whose_end_is_deleted_at_the_same_time_is_refused(people, other)
 
 
 def test_a_node_that_gets_an_edge_at_the_same_time_is_not_deleted(people, other):
-    """298, decision 4: the cascade would have missed it."""
+    """The cascade would have missed it."""
     with (
         meanwhile(lambda: run(other, 'insert Likes { from: "Dan", to: "Acme" }')),
         pytest.raises(VersionMismatch),
@@ -366,7 +361,6 @@ def test_a_strict_write_is_judged_again_when_only_the_ends_of_its_edges_moved(pe
 
 
 def test_commits_of_two_handles_form_one_line(people, other):
-    """316"""
     for number in range(3):
         run(people, f'insert Note {{ text: "{number}" }}')
         run(other, f'update Person set {{ age: {number} }} where name = "Ada"')
@@ -376,7 +370,7 @@ def test_commits_of_two_handles_form_one_line(people, other):
 
 @pytest.mark.parametrize("statement", [ADD, AGE, DROP])
 def test_an_interrupted_mutation_leaves_no_graph_state(people, statement):
-    """297: Ctrl-C while nothing has moved."""
+    """Ctrl-C while nothing has moved."""
     before = heads(people)
     point = at(Failpoint.WRITE_AFTER_LEASES, raising(KeyboardInterrupt()))
     with point, pytest.raises(KeyboardInterrupt):
@@ -390,7 +384,6 @@ def test_an_interrupted_mutation_leaves_no_graph_state(people, statement):
 
 
 def test_a_mutation_of_a_branch_stays_there_and_forks_what_it_touches(people):
-    """304, 306"""
     people.branches.create("b")
     receipt = run(people, 'insert Knows { from: "Ada", to: "Dan" }', branch="b")
     assert receipt.branch == "b"
@@ -401,7 +394,6 @@ def test_a_mutation_of_a_branch_stays_there_and_forks_what_it_touches(people):
 
 
 def test_a_cascade_as_the_first_write_forks_what_loses_rows(people):
-    """315, 292"""
     run(people, 'delete Likes where from = "Ada"')
     people.branches.create("b")
     run(people, DROP, branch="b")
@@ -434,7 +426,7 @@ def test_what_matches_nothing_on_a_branch_forks_nothing(people):
 
 
 def test_branches_that_cannot_be_written(people):
-    """300: internal and unknown names; others are ordinary."""
+    """Internal and unknown names; others are ordinary."""
     with pytest.raises(InputError):
         run(people, ADD, branch="__schema_apply_lock__")
     with pytest.raises(InputError):
@@ -454,7 +446,7 @@ def blobs(graph, slug):
 
 
 def test_blobs_are_inserted_changed_and_left_alone(people):
-    """295: null to value, value to null, and one that is not assigned in the middle."""
+    """Null to value, value to null, and one that is not assigned in the middle."""
     run(
         people,
         """insert Doc { slug: "a", body: "base64:aGk=", title: "t" }
@@ -530,7 +522,7 @@ SPLIT = {
 
 @pytest.mark.parametrize("statements", SPLIT.values(), ids=list(SPLIT))
 def test_rows_with_and_without_a_blob_do_not_mix(people, statements):
-    """296: refused early, with advice."""
+    """Refused early, with advice."""
     with pytest.raises(InputError) as caught:
         run(people, statements, branch="nowhere")
     assert caught.value.hint == "Split the mutation"

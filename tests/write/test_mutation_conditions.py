@@ -46,7 +46,7 @@ def test_a_condition_selects_the_same_rows_everywhere(people, condition, expecte
 
 
 def test_a_condition_on_pending_rows_selects_as_on_rows_that_are_there(people):
-    """9.1: the same filter runs on both."""
+    """The same filter runs on both."""
     graph = people
     run(graph, 'delete Person where name != ""')
     inserts = "\n".join(line for line in PEOPLE.splitlines() if "Person {" in line)
@@ -83,7 +83,6 @@ def test_conditions_on_edges_select_by_properties_and_ends(people, condition, ex
 
 
 def test_a_null_parameter_matches_nothing(people):
-    """9.2"""
     for operator in ("=", "!=", "<"):
         receipt = run(people, f"delete Person where age {operator} $a", {}, declare="$a: I32?")
         assert (receipt.commit_id, receipt.affected_nodes) == (None, 0)

@@ -23,7 +23,7 @@ from tests.write.world import ends, files, names, rows, run, values, versions
 
 
 def test_nodes_and_edges_are_inserted_with_their_properties(people):
-    """273: alone, and an edge in the same query as its ends."""
+    """Alone, and an edge in the same query as its ends."""
     run(people, 'insert Person { name: "Eve", age: 5 }')
     run(people, 'insert Knows { from: "Eve", to: "Ada", since: date("2024-05-01") }')
     receipt = run(
@@ -39,13 +39,13 @@ def test_nodes_and_edges_are_inserted_with_their_properties(people):
 
 
 def test_an_edge_may_come_before_the_node_it_needs(people):
-    """9.1: the rules look at the final image."""
+    """The rules look at the final image."""
     run(people, 'insert Knows { from: "Eve", to: "Ada" } insert Person { name: "Eve" }')
     assert ("Eve", "Ada") in ends(people, "Knows")
 
 
 def test_rows_without_a_key_are_always_new(people):
-    """9.2: each gets an id of its own."""
+    """Each gets an id of its own."""
     for _ in range(2):
         run(people, 'insert Note { text: "x" } insert Note { text: "x", stars: 3 }')
     found = rows(people, "Note", "id", "text", "stars")
@@ -54,7 +54,7 @@ def test_rows_without_a_key_are_always_new(people):
 
 
 def test_an_insert_of_a_known_key_replaces_the_whole_row(people):
-    """274, 9.2: one row, and what is not given is null."""
+    """One row, and what is not given is null."""
     receipt = run(people, 'insert Person { name: "Ada", age: 37 }')
     assert receipt.affected_nodes == 1
     assert receipt.tables["node:Person"].updated == 1
@@ -94,7 +94,7 @@ KEYS = {
 
 @pytest.mark.parametrize(("stored", "given", "value", "row_id"), KEYS.values(), ids=list(KEYS))
 def test_the_id_is_spelled_from_the_stored_key(tmp_path, stored, given, value, row_id):
-    """128: whatever type the value was given in, and as a load spells it."""
+    """Whatever type the value was given in, and as a load spells it."""
     schema = f"node Thing {{ k: {stored} @key  n: I32? }}"
     with Graph.init(tmp_path / "g.omni", schema, durability="os") as graph:
         run(graph, "insert Thing { k: $k, n: 1 }", {"k": value}, declare=f"$k: {given}")
@@ -122,7 +122,7 @@ def test_a_composite_key_replaces_by_the_whole_tuple(tmp_path):
 
 
 def test_an_update_changes_what_it_names_and_nothing_else(people):
-    """275, 294: also by properties in camel case."""
+    """Also by properties in camel case."""
     before = rows(people, "Person", "name", "email", "status", "score", "nickNames")
     receipt = run(people, 'update Person set { age: 21 } where nickNames contains "bobby"')
     assert (receipt.affected_nodes, receipt.affected_edges) == (1, 0)
@@ -150,7 +150,6 @@ def test_values_of_every_kind_can_be_set_and_taken_away(people):
 
 
 def test_two_updates_of_one_row_one_after_the_other(people):
-    """293"""
     for age in (40, 41):
         run(people, f'update Person set {{ age: {age} }} where name = "Ada"')
     assert values(people, "Ada", "age") == 41
@@ -190,7 +189,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("statements", "code"), REFUSED.values(), ids=list(REFUSED))
 def test_what_can_never_be_run_is_refused_before_anything_is_read(people, statements, code):
-    """276: also on a branch that does not exist, since nobody looks for it."""
+    """Also on a branch that does not exist, since nobody looks for it."""
     with pytest.raises(QueryError) as caught:
         run(people, statements, branch="nowhere")
     assert code in [diagnostic.code for diagnostic in caught.value.diagnostics]
@@ -200,7 +199,7 @@ def test_what_can_never_be_run_is_refused_before_anything_is_read(people, statem
 
 
 def test_deleting_a_node_deletes_its_edges_of_every_type(people):
-    """277: as source, as target, and of types that join a type with itself."""
+    """As source, as target, and of types that join a type with itself."""
     receipt = run(people, 'delete Person where name = "Ada"')
     assert (receipt.affected_nodes, receipt.affected_edges) == (1, 5)
     assert names(people) == ["Bob", "Cyd", "Dan"]
@@ -226,7 +225,6 @@ def test_deleting_all_nodes_leaves_no_edge(people):
 
 
 def test_deleting_edges_leaves_the_nodes(people):
-    """278"""
     receipt = run(people, 'delete Knows where from = "Ada" or strength > 0.8')
     assert (receipt.affected_nodes, receipt.affected_edges) == (0, 2)
     assert ends(people, "Knows") == [("Cyd", "Ada"), ("Dan", "Dan")]
@@ -234,7 +232,7 @@ def test_deleting_edges_leaves_the_nodes(people):
 
 
 def test_overlapping_deletes_count_each_row_once(people):
-    """290: of nodes and of edges; a null in one condition does not hide a row from another."""
+    """Of nodes and of edges; a null in one condition does not hide a row from another."""
     receipt = run(
         people,
         """delete Person where age > 30 delete Person where name = "Ada" or name = "Cyd"
@@ -246,7 +244,6 @@ def test_overlapping_deletes_count_each_row_once(people):
 
 
 def test_a_cascade_and_a_delete_of_the_same_edges_are_one_commit(people):
-    """291"""
     before = len(people.commits())
     receipt = run(
         people,
@@ -259,7 +256,6 @@ def test_a_cascade_and_a_delete_of_the_same_edges_are_one_commit(people):
 
 
 def test_a_delete_without_edges_moves_no_edge_table(people):
-    """292"""
     run(people, 'insert Person { name: "Eve" }')
     before = versions(people)
     run(people, 'delete Person where name = "Eve"')
@@ -270,7 +266,7 @@ def test_a_delete_without_edges_moves_no_edge_table(people):
 
 
 def test_an_update_sees_what_was_inserted_before_it(people):
-    """286: it counts twice, and the value of the update stays."""
+    """It counts twice, and the value of the update stays."""
     receipt = run(
         people,
         """insert Person { name: "Eve", age: 1, email: "eve@x" }
@@ -292,7 +288,7 @@ def test_an_insert_after_an_update_of_the_same_row_wins(people):
 
 
 def test_chained_updates_see_the_values_before_them(people):
-    """288, 294: also where the first one took the row out of the second one's sight."""
+    """Also where the first one took the row out of the second one's sight."""
     receipt = run(
         people,
         """update Person set { age: 60 } where name = "Ada"
@@ -347,7 +343,6 @@ def test_rows_without_a_key_are_updated_in_the_query_that_made_them(people):
 
 
 def test_several_statements_are_one_commit_and_one_version(people):
-    """285, 287"""
     before, commits = people.snapshot().version, len(people.commits())
     run(
         people,
@@ -369,7 +364,7 @@ MIXED = (
 
 @pytest.mark.parametrize("statements", MIXED)
 def test_inserts_and_deletes_do_not_mix(people, statements):
-    """289: refused before any look at the graph, with advice."""
+    """Refused before any look at the graph, with advice."""
     before = files(people)
     with pytest.raises(PlanError) as caught:
         run(people, statements, branch="nowhere")
@@ -379,7 +374,6 @@ def test_inserts_and_deletes_do_not_mix(people, statements):
 
 
 def test_now_is_one_moment_for_the_whole_query(people):
-    """9.1"""
     run(
         people,
         """insert Person { name: "Eve", joined: now() } insert Person { name: "Fay", joined: now() }
@@ -410,7 +404,7 @@ NOTHING = (
 
 @pytest.mark.parametrize("statements", NOTHING)
 def test_what_matches_nothing_makes_no_commit(people, statements):
-    """275: no version, no file."""
+    """No version, no file."""
     before = files(people), people.snapshot().version
     receipt = run(people, statements)
     assert (receipt.commit_id, receipt.affected_nodes, receipt.affected_edges) == (None, 0, 0)
@@ -453,7 +447,6 @@ VIOLATIONS = {
 
 @pytest.mark.parametrize(("statements", "error"), VIOLATIONS.values(), ids=list(VIOLATIONS))
 def test_violations_are_refused_and_leave_nothing(people, statements, error):
-    """279, 284"""
     before = files(people)
     with pytest.raises(error):
         run(people, statements)
@@ -472,13 +465,12 @@ def test_violations_are_refused_and_leave_nothing(people, statements, error):
     ],
 )
 def test_enums_are_checked_on_parameters_too(people, statements):
-    """279: on nodes and on edges."""
+    """On nodes and on edges."""
     with pytest.raises(ValueViolation, match="invalid enum value 'lost'"):
         run(people, statements, {"v": "lost"}, declare="$v: String")
 
 
 def test_a_unique_value_is_refused_by_the_next_mutation_and_kept_by_its_own_row(people):
-    """280"""
     run(people, 'insert Person { name: "Eve", email: "eve@x" }')
     with pytest.raises(UniqueViolation):
         run(people, 'insert Person { name: "Fay", email: "eve@x" }')
@@ -488,7 +480,6 @@ def test_a_unique_value_is_refused_by_the_next_mutation_and_kept_by_its_own_row(
 
 
 def test_a_value_that_a_query_frees_can_be_used_in_it(people):
-    """281"""
     run(
         people,
         """update Person set { email: "new@x" } where name = "Ada"
@@ -511,7 +502,6 @@ def test_a_value_that_a_query_frees_can_be_used_in_it(people):
 
 
 def test_the_last_edges_below_a_minimum_stay(tmp_path):
-    """282"""
     schema = "node A { k: String @key }\nnode B { k: String @key }\nedge Needs: A -> B @card(1..2)"
     with Graph.init(tmp_path / "g.omni", schema, durability="os") as graph:
         run(graph, 'insert A { k: "a" } insert A { k: "free" } insert B { k: "b" }')
@@ -542,7 +532,7 @@ VALUES = {
 
 @pytest.mark.parametrize(("stored", "given", "value"), VALUES.values(), ids=list(VALUES))
 def test_values_that_would_be_changed_are_refused(tmp_path, stored, given, value):
-    """161, strict conversion: the error names property and value; inserts and updates alike."""
+    """The error names property and value; inserts and updates alike."""
     schema = f"node T {{ k: String @key  v: {stored}? }}"
     with Graph.init(tmp_path / "g.omni", schema, durability="os") as graph:
         run(graph, 'insert T { k: "a" }')

@@ -277,7 +277,7 @@ def _by_id(rows, columns):
 
 @pytest.mark.property
 def test_every_reader_agrees_with_the_model(tmp_path):
-    """Issue 4: inserts, upserts, updates, deletes, loads, index builds, on several branches."""
+    """Inserts, upserts, updates, deletes, loads, index builds, on several branches."""
     with Graph.init(tmp_path / "template.omni", model.SCHEMA, durability="os") as graph:
         graph.load(model.records(START))
     Writes.template = tmp_path / "template.omni"

@@ -125,7 +125,7 @@ VALUES = {
 
 @pytest.mark.parametrize(("type_", "rule", "given", "text"), VALUES.values(), ids=list(VALUES))
 def test_values(type_, rule, given, text):
-    """7: null is always fine, bounds are inside, and the text names type, property and value."""
+    """Null is always fine, bounds are inside, and the text names type, property and value."""
     kind = compile_schema(f"node T {{ k: String @key  v: {type_}? {rule} }}").node("T")
     values = [*given, None]
     records = [{"id": str(i), "k": str(i), "v": value} for i, value in enumerate(values)]
@@ -137,7 +137,7 @@ def test_values(type_, rule, given, text):
 
 
 def test_the_items_of_a_list_of_enums():
-    """7: no schema text has one, a stored schema may."""
+    """No schema text has one, a stored schema may."""
     type_ = PropType(Scalar.STRING, True, is_list=True, enum_values=("a", "b"))
     kind = NodeType("T", {"v": Property("v", type_)})
     lists = [["a", "b"], [], None, ["b", None, "c"], ["d"]]
@@ -223,7 +223,6 @@ def test_two_rows_of_one_write_with_one_value(ruled):
 
 
 def test_a_value_that_another_row_has_already(ruled):
-    """280, 153"""
     for effect in (APPEND, UPSERT):
         change = delta(ruled, "P", effect, {"name": "p"}, {"name": "q", "mail": "b@"})
         assert texts(ruled, change) == [
@@ -233,7 +232,7 @@ def test_a_value_that_another_row_has_already(ruled):
 
 
 def test_a_tuple_that_another_row_has_already(ruled):
-    """139, 140: the whole tuple counts, and each part of it alone does not."""
+    """The whole tuple counts, and each part of it alone does not."""
     same = {"name": "p", "first": "A", "last": "One"}
     assert texts(ruled, delta(ruled, "P", UPSERT, same)) == [
         "@unique violation on P.(first, last): value '(A, One)' held by 'a' and 'p'"
@@ -268,7 +267,7 @@ FREED = {
 
 @pytest.mark.parametrize("change", FREED.values(), ids=list(FREED))
 def test_a_value_that_the_same_write_frees(ruled, change):
-    """281, 154: the edges are taken away with what is deleted, so that only this rule speaks."""
+    """The edges are taken away with what is deleted, so that only this rule speaks."""
     ((effect, rows, deleted),) = change
     deltas = [delta(ruled, "P", effect, *rows, deleted=deleted)]
     if deleted:
@@ -288,7 +287,7 @@ def test_uniqueness_of_edges(ruled):
 
 
 def test_an_id_that_one_write_has_twice_ends_the_rule(ruled):
-    """138, 7: nothing more is said about uniqueness."""
+    """Nothing more is said about uniqueness."""
     rows = [{"name": "p", "mail": "m"}, {"name": "p", "mail": "m"}]
     for effect in (APPEND, UPSERT, OVERWRITE):
         change = delta(ruled, "Plain", effect, {"name": "p"}, {"name": "p"})
@@ -318,7 +317,7 @@ UNIQUE_TYPES = {
 
 @pytest.mark.parametrize(("type_", "values"), UNIQUE_TYPES.items(), ids=list(UNIQUE_TYPES))
 def test_uniqueness_of_every_type(tmp_path, type_, values):
-    """155: inside a write, against what is there, alone and in a tuple."""
+    """Inside a write, against what is there, alone and in a tuple."""
     schema = (
         f"node T {{ k: String @key  v: {type_}? @unique  w: {type_}?  x: I32?  @unique(w, x) }}"
     )
@@ -358,7 +357,6 @@ def test_zero_and_minus_zero_are_one_value(tmp_path, type_):
 
 
 def test_an_edge_needs_both_of_its_ends(ruled):
-    """141, 152"""
     change = delta(ruled, "Back", APPEND, ("n", "x", "a"), ("o", "no", "a"), ("p", "y", "gone"))
     assert texts(ruled, change) == [
         "edge Back: src 'no' not found in Q",
@@ -387,7 +385,7 @@ def test_an_edge_to_a_node_that_the_same_write_deletes(ruled):
 
 
 def test_a_node_whose_edges_stay_cannot_go(ruled):
-    """7: edges of every type, in both directions."""
+    """Edges of every type, in both directions."""
     change = delta(ruled, "P", DELETE, deleted=["a", "c"])
     assert texts(ruled, change) == [
         "edge Back: dst 'a' not found in P",
@@ -416,7 +414,7 @@ LEAVES_B = {
 
 @pytest.mark.parametrize("edges", LEAVES_B.values(), ids=list(LEAVES_B))
 def test_a_node_may_go_with_its_edges(ruled, edges):
-    """150: deleted, and overwritten by rows without it."""
+    """Deleted, and overwritten by rows without it."""
     changes = [
         delta(ruled, name, effect, *rows, deleted=gone) for name, effect, rows, gone in edges
     ]
@@ -426,7 +424,6 @@ def test_a_node_may_go_with_its_edges(ruled, edges):
 
 
 def test_an_overwrite_of_nodes_must_not_leave_edges_behind(ruled):
-    """151"""
     assert texts(ruled, delta(ruled, "P", OVERWRITE, {"name": "a"}, {"name": "c"})) == [
         "edge Knows: dst 'b' not found in P",
         "edge To: src 'b' not found in P",
@@ -435,7 +432,6 @@ def test_an_overwrite_of_nodes_must_not_leave_edges_behind(ruled):
 
 
 def test_an_overwrite_of_edges_is_judged_against_the_nodes_that_stay(ruled):
-    """150"""
     nodes = delta(ruled, "P", OVERWRITE, *({"name": n} for n in "abc"), {"name": "d"})
     assert texts(ruled, nodes, delta(ruled, "Knows", OVERWRITE, ("n", "d", "a"))) == []
     edges = delta(ruled, "Knows", OVERWRITE, ("n", "d", "z"))
@@ -446,7 +442,7 @@ def test_an_overwrite_of_edges_is_judged_against_the_nodes_that_stay(ruled):
 
 
 def test_too_many_edges(ruled):
-    """143: those that are there count."""
+    """Those that are there count."""
     assert texts(ruled, delta(ruled, "To", APPEND, ("n", "a", "x"))) == [
         "@card violation on edge To: source 'a' has 3 edges (max 2)"
     ]
@@ -457,20 +453,17 @@ def test_too_many_edges(ruled):
 
 
 def test_too_few_edges(ruled):
-    """282"""
     change = delta(ruled, "To", DELETE, deleted=["t1", "t3"])
     assert texts(ruled, change) == ["@card violation on edge To: source 'b' has 0 edges (min 1)"]
     assert found(ruled, change) == [(CardinalityViolation, "b", None)]
 
 
 def test_a_node_that_never_had_an_edge_is_left_alone(ruled):
-    """7"""
     assert texts(ruled, delta(ruled, "P", UPSERT, {"name": "new"})) == []
     assert texts(ruled, delta(ruled, "To", DELETE, deleted=["t1"])) == []
 
 
 def test_an_edge_that_moves_leaves_its_old_source(ruled):
-    """156"""
     assert texts(ruled, delta(ruled, "To", UPSERT, ("t3", "c", "x"))) == [
         "@card violation on edge To: source 'b' has 0 edges (min 1)"
     ]
@@ -479,12 +472,11 @@ def test_an_edge_that_moves_leaves_its_old_source(ruled):
 
 
 def test_an_edge_that_is_replaced_counts_once(ruled):
-    """158"""
     assert texts(ruled, delta(ruled, "To", UPSERT, ("t1", "a", "y"), ("t2", "a", "y"))) == []
 
 
 def test_a_source_that_is_deleted_needs_no_edges(ruled):
-    """7: also one that an overwrite leaves out."""
+    """Also one that an overwrite leaves out."""
     node = delta(ruled, "P", DELETE, deleted=["b"])
     others = delta(ruled, "Knows", DELETE, deleted=["k1"])
     assert texts(ruled, node, others, delta(ruled, "To", DELETE, deleted=["t3"])) == []

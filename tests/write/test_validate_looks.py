@@ -25,7 +25,7 @@ from tests.write.deltas import (
 
 
 def test_all_violations_come_in_a_fixed_order(ruled):
-    """7: values, uniqueness, ends, cardinality."""
+    """Values, uniqueness, ends, cardinality."""
     assert [kind for kind, _, _ in found(ruled, *everything_wrong(ruled))] == [
         ValueViolation,
         UniqueViolation,
@@ -114,7 +114,7 @@ LOOKS = {
 
 @pytest.mark.parametrize(("changes", "lookups", "consulted"), LOOKS.values(), ids=list(LOOKS))
 def test_few_rows_are_looked_up_and_nothing_is_scanned(ruled, looks, changes, lookups, consulted):
-    """7: the cost follows the delta, and what was consulted is told to the fence."""
+    """The cost follows the delta, and what was consulted is told to the fence."""
     deltas = [delta(ruled, name, effect, *rows, deleted=d) for name, effect, rows, d in changes]
     judgement = judged(ruled, *deltas)
     assert judgement.violations == ()
@@ -154,7 +154,7 @@ def test_many_rows_are_compared_in_one_pass(ruled, looks):
 
 
 def test_lookups_are_answered_by_the_index(ruled, looks):
-    """137: every condition of a small delta is one that Lance answers from the index."""
+    """Every condition of a small delta is one that Lance answers from the index."""
     ruled.indexes.ensure()
     looks.lookups.clear()
     edges = delta(ruled, "To", UPSERT, ("n", "c", "x"))
@@ -168,7 +168,7 @@ def test_lookups_are_answered_by_the_index(ruled, looks):
 
 
 def test_results_do_not_depend_on_indexes(ruled):
-    """7 of the rules: the same verdict with and without."""
+    """The verdict of the rules is the same with and without."""
     before = found(ruled, *everything_wrong(ruled))
     ruled.indexes.ensure()
     assert found(ruled, *everything_wrong(ruled)) == before

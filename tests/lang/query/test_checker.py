@@ -1,4 +1,4 @@
-"""The checker against section I of the behaviours, section 4 of the specification and its codes."""
+"""The checker: types, bindings and directions of a query, and the code of every error."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_what_is_right_is_accepted(code: str, text: str) -> None:
     check(text)
 
 
-# -- I 178 to 197 -----------------------------------------------------------------------------
+# -- one rule each ----------------------------------------------------------------------------
 
 
 def _only_filter(checked: CheckedRead) -> typed.TypedExpr:
@@ -402,7 +402,7 @@ def test_i197_now_is_a_datetime() -> None:
     check(mutation("insert Person { name: $n seen: now() }", "$n: String"))
 
 
-# -- direction (section 4) --------------------------------------------------------------------
+# -- direction --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_columns(projection: str, name: str, type_: str) -> None:
     assert (column.name, str(column.expr.type)) == (name, type_)
 
 
-# -- the gaps of section 7, closed ------------------------------------------------------------
+# -- what is easy to miss ---------------------------------------------------------------------
 
 
 def test_an_undeclared_variable_in_a_match_is_an_error_wherever_it_stands() -> None:

@@ -1,4 +1,4 @@
-"""Linting a query file: section K of the behaviours, the report's shape and our own warnings."""
+"""Linting a query file: its findings, the form of the report, and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameter values against section L of the behaviours and the conversion table (section 3)."""
+"""Parameter values: how each declared type converts them, and what is refused."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused_by_name(written: str, value: Any, message:
     assert refusal(written, value).startswith(message)
 
 
-# -- L 218: modes and shapes ------------------------------------------------------------------
+# -- modes and shapes ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [SAFE_INTEGER, -SAFE_INTEGER, 5.0, "9007199254740993"])
@@ -191,7 +191,7 @@ def test_params_may_be_absent(given: Mapping[str, Any] | None) -> None:
     assert set(convert_params({}, given)) == {NOW_PARAMETER}
 
 
-# -- L 219: host values -----------------------------------------------------------------------
+# -- host values -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_values_of_other_types_are_refused(value: Any) -> None:
         refusal(written, value)
 
 
-# -- L 221: null, missing and undeclared ------------------------------------------------------
+# -- null, missing and undeclared ------------------------------------------------------
 
 
 def test_l221_an_omitted_nullable_parameter_is_null() -> None:

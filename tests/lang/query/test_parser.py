@@ -1,4 +1,4 @@
-"""The query parser against section H of the behaviours, the extensions and its error messages."""
+"""The query parser: every form of the language, and its error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_there_are_golden_files() -> None:
     assert len(list(FIXTURES.glob("*.gqt"))) >= 5
 
 
-# -- H 163 to 177 -----------------------------------------------------------------------------
+# -- the language -----------------------------------------------------------------------------
 
 
 def test_h163_basic_read_with_and_without_parameters() -> None:

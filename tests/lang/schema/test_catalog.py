@@ -1,4 +1,4 @@
-"""Behaviours B 48-62: the catalog and its Arrow schemas."""
+"""The catalog of a schema, and the Arrow schemas of its tables."""
 
 from __future__ import annotations
 

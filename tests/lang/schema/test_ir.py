@@ -43,7 +43,7 @@ def _prop(owner: str, name: str, scalar: str, *, null: str = "false", rest: str 
     return f'{{"name":"{name}","prop_id":{_id(f"{owner}:{name}")},"prop_type":{body},"annotations":'
 
 
-# Written down from the rules of the specification, not from the program's output.
+# Written down from the rules of the format, not from the program's output.
 EXPECTED = (
     '{"ir_version":1,"interfaces":['
     f'{{"name":"Aged","type_id":{_id("interface:Aged")},"properties":['

@@ -1,4 +1,4 @@
-"""Behaviours C 63-72: planning, step by step."""
+"""Planning a migration: each change of a schema has its step, or is refused."""
 
 from __future__ import annotations
 

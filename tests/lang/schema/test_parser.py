@@ -1,4 +1,4 @@
-"""Behaviours A 1-47 of the schema parser, and what recovery promises."""
+"""The schema parser: what it takes, what it refuses, and how it goes on after an error."""
 
 from __future__ import annotations
 

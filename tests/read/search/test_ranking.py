@@ -66,7 +66,7 @@ def test_rows_outside_the_index_are_scored_by_what_the_index_counts(docs):
 
 
 def test_equal_scores_come_by_row(docs):
-    """265: these three titles have one of three words each."""
+    """These three titles have one of three words each."""
     docs.append(*LIBRARY).index(TEXT)
     found = ranked(docs, "Learning")
     assert list(found) == ["ml-intro", "dl-basics", "rl-intro"]

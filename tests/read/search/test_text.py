@@ -143,7 +143,7 @@ def library(docs, request):
     ],
 )
 def test_words_find_these_rows(library, function, query, expected):
-    """261 to 263: any of the words, at any place; fuzzy words are compared as written."""
+    """Any of the words, at any place; fuzzy words are compared as written."""
     assert searched(library, function, query) == expected
 
 
@@ -194,7 +194,6 @@ def test_a_fuzzy_word_is_compared_with_every_term(docs):
 
 
 def test_a_condition_is_judged_before_the_search(docs):
-    """272"""
     docs.append(("a", "red fox", None, 1), ("b", "red fox", None, 2)).index(TEXT)
     index = text_index(docs.table, "text")
     hits = text_hits(docs.table, index, "fox", condition=pc.field("year") == 2, limit=1)

@@ -51,7 +51,6 @@ def library(docs, request):
 
 
 def test_the_nearest_come_first_and_exactly_so_many(library):
-    """264"""
     assert near(library, QUERY, 3) == ["ml-intro", "nlp-guide", "rl-intro"]
     assert near(library, QUERY, 0) == []
 
@@ -61,7 +60,7 @@ def test_rows_without_a_direction_are_never_near(library):
 
 
 def test_conditions_and_candidates_come_before_the_search(library):
-    """272: there are as many results as wanted although nearer ones were left out."""
+    """There are as many results as wanted although nearer ones were left out."""
     late = pc.field("year") >= 2022
     assert near(library, QUERY, 2, condition=late) == ["nlp-guide", "rl-intro"]
     # One that Lance cannot judge is judged here.

@@ -45,7 +45,7 @@ def is_refused(graph, error, data, mode="merge", **options):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_load_fills_all_types_whatever_their_order(empty, mode):
-    """128: ids of keyed nodes are their keys, ends of edges are ids of nodes."""
+    """Ids of keyed nodes are their keys, ends of edges are ids of nodes."""
     receipt = empty.load(MIXED, mode)
     assert rows(empty, "Person", "id", "name") == [("Eve", "Eve"), ("Fay", "Fay")]
     assert rows(empty, "Seat", "id") == [('["1","A"]',), ('["11","A1"]',)]
@@ -56,7 +56,6 @@ def test_a_load_fills_all_types_whatever_their_order(empty, mode):
 
 
 def test_ids_of_edges_are_new_and_not_empty(empty):
-    """129"""
     empty.load([*people("A", "B"), *[edge("Knows", "A", "B") for _ in range(50)]])
     found = [row_id for (row_id,) in rows(empty, "Knows", "id")]
     assert len(set(found)) == 50
@@ -64,7 +63,6 @@ def test_ids_of_edges_are_new_and_not_empty(empty):
 
 
 def test_values_come_back_with_their_types(empty):
-    """130, 131"""
     data = {"slug": "a", "ok": True, "i64": -(2**63), "u64": 2**64 - 1, "vector": None}
     empty.load([node("Thing", **data), node("Thing", slug="b", vector=[1, 0.5, 2])])
     found = rows(empty, "Thing", "slug", "ok", "i64", "u64", "text", "vector")
@@ -75,20 +73,18 @@ def test_values_come_back_with_their_types(empty):
 
 
 def test_a_file_loads(filled, tmp_path):
-    """134"""
     filled.load(write(tmp_path / "more.ndjson", people("Dan")))
     assert names(filled) == ["Ada", "Bob", "Cyd", "Dan"]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_unknown_types_are_refused(filled, mode):
-    """135"""
     assert "unknown node type 'Robot'" in is_refused(filled, LoadError, [node("Robot")], mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_key_twice_in_one_load_is_refused(filled, mode):
-    """138: in every mode, and nothing of it is stored."""
+    """In every mode, and nothing of it is stored."""
     message = is_refused(filled, UniqueViolation, people("X", "Y", "X"), mode)
     assert message.startswith("<records>:3: @unique violation on Person.name")
 
@@ -110,7 +106,7 @@ def test_an_empty_load_makes_no_commit(filled, tmp_path, mode):
 
 
 def test_composite_keys_and_values_that_must_be_unique_together(empty):
-    """139, 140: the error names both columns; what only looks alike when joined stays apart."""
+    """The error names both columns; what only looks alike when joined stays apart."""
     apart = [node("Code", value=1, first="a,b", second="c"), node("Code", value=2, first="a")]
     empty.load([*apart, node("Code", value=3, first="a", second="b,c")])
     assert empty.snapshot().count("Code") == 3
@@ -133,7 +129,7 @@ def test_composite_keys_and_values_that_must_be_unique_together(empty):
 )
 @pytest.mark.parametrize("mode", ["merge", "append"])
 def test_rules_are_kept(filled, mode, bad, error, says):
-    """141, 142, 143, 152: the error says which record; nothing moves, the next load works (149)."""
+    """The error says which record; nothing moves, the next load works."""
     message = is_refused(filled, error, [*people("Fine"), bad], mode)
     assert message.startswith("<records>:2: ")
     assert says in message
@@ -142,7 +138,6 @@ def test_rules_are_kept(filled, mode, bad, error, says):
 
 
 def test_five_hundred_rows(empty):
-    """144"""
     empty.load([node("Person", name=f"p{n:03}", age=n % 100) for n in range(500)])
     assert empty.snapshot().count("Person") == 500
     assert len([age for (age,) in rows(empty, "Person", "age") if age == 7]) == 5
@@ -152,7 +147,6 @@ def test_five_hundred_rows(empty):
 
 
 def test_overwrite_replaces_the_tables_of_the_input_and_no_other(filled):
-    """132"""
     receipt = filled.load([node("Note", text="new")], "overwrite")
     assert rows(filled, "Note", "text") == [("new",)]
     assert names(filled) == ["Ada", "Bob", "Cyd"]
@@ -162,7 +156,7 @@ def test_overwrite_replaces_the_tables_of_the_input_and_no_other(filled):
 
 
 def test_overwrite_judges_edges_by_the_new_nodes(filled):
-    """150: an edge of the same load may end at a node of it, and not at one that goes."""
+    """An edge of the same load may end at a node of it, and not at one that goes."""
     data = [*people("Eve"), edge("Knows", "Eve", "Eve")]
     is_refused(filled, OrphanEdge, [*people("Eve"), edge("Knows", "Eve", "Ada")], "overwrite")
     filled.load([*data, *people("Ada"), edge("WorksAt", "Ada", "Acme")], "overwrite")
@@ -171,14 +165,13 @@ def test_overwrite_judges_edges_by_the_new_nodes(filled):
 
 
 def test_overwrite_of_nodes_that_edges_still_need_is_refused(filled):
-    """151: Ada knows Bob, and the edge stays."""
+    """Ada knows Bob, and the edge stays."""
     message = is_refused(filled, OrphanEdge, people("Ada", "Cyd"), "overwrite")
     assert "dst 'Bob' not found in Person" in message
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_load_that_failed_leaves_the_way_free(filled, mode):
-    """149"""
     is_refused(filled, IntegrityError, [edge("Knows", "Ada", "Nobody")], mode)
     is_refused(
         filled,
@@ -194,7 +187,7 @@ def test_a_load_that_failed_leaves_the_way_free(filled, mode):
 
 
 def test_append_adds_rows(filled):
-    """133: the graph counts all of them."""
+    """The graph counts all of them."""
     receipt = filled.load(people("Dan", "Eve"), "append")
     assert filled.snapshot().count("Person") == 5
     assert receipt.tables["node:Person"].inserted == 2
@@ -204,13 +197,12 @@ def test_append_adds_rows(filled):
     "row", [node("Person", name="Ada"), node("Note", id="n1", text="again")], ids=["key", "id"]
 )
 def test_append_of_an_id_that_is_there_is_a_conflict(filled, row):
-    """162"""
     message = is_refused(filled, KeyConflict, [row], "append")
     assert message.startswith("<records>:1: ")
 
 
 def test_append_of_a_unique_value_that_is_there_is_refused(filled):
-    """153, 155: texts and days alike."""
+    """Texts and days alike."""
     taken = node("Person", name="X", email="cyd@x")
     assert "Person.email" in is_refused(filled, UniqueViolation, [taken], "append")
     taken = node("Person", name="X", born="1990-01-01")
@@ -223,7 +215,7 @@ def test_append_of_a_unique_value_that_is_there_is_refused(filled):
 
 
 def test_merge_replaces_whole_rows_adds_new_ones_and_leaves_the_rest(filled):
-    """136: a property that is not given is null from now on."""
+    """A property that is not given is null from now on."""
     receipt = filled.load([node("Person", name="Cyd", age=31), node("Person", name="Dan")])
     assert rows(filled, "Person", "name", "age", "email") == [
         ("Ada", None, None),
@@ -255,7 +247,7 @@ def test_a_property_that_a_merge_leaves_out_is_null_afterwards(filled, tmp_path,
 
 
 def test_merges_repeat_also_over_indexes(filled):
-    """137, 159: no branch and no other trace is left by a load."""
+    """No branch and no other trace is left by a load."""
     for age in (1, 2):
         filled.load([node("Person", name="Ada", age=age), node("Person", name=f"N{age}")])
     filled.indexes.ensure()
@@ -268,19 +260,18 @@ def test_merges_repeat_also_over_indexes(filled):
 
 
 def test_merge_of_a_row_with_its_own_unique_value_is_fine(filled):
-    """154"""
     filled.load([node("Person", name="Cyd", email="cyd@x", age=32)])
     assert ("Cyd", 32) in rows(filled, "Person", "name", "age")
 
 
 def test_a_unique_value_may_move_within_one_merge(filled):
-    """154: the row that held it is replaced by the same load."""
+    """The row that held it is replaced by the same load."""
     filled.load([node("Person", name="Cyd"), node("Person", name="Ada", email="cyd@x")])
     assert ("Ada", "cyd@x") in rows(filled, "Person", "name", "email")
 
 
 def test_of_an_edge_that_is_listed_twice_the_last_counts(filled):
-    """157, 158: once, at its last place."""
+    """Once, at its last place."""
     filled.load(
         [
             edge("WorksAt", "Bob", "Acme", id="w2", title="first"),
@@ -295,14 +286,14 @@ def test_of_an_edge_that_is_listed_twice_the_last_counts(filled):
 
 
 def test_a_source_that_an_edge_leaves_is_judged_again(filled):
-    """156: Signs needs at least one edge of everybody who has one."""
+    """Signs needs at least one edge of everybody who has one."""
     filled.load([edge("Signs", "Ada", "n1", id="s1"), edge("Signs", "Bob", "n1", id="s2")])
     message = is_refused(filled, CardinalityViolation, [edge("Signs", "Bob", "n1", id="s1")])
     assert "source 'Ada' has 0 edges (min 1)" in message
 
 
 def test_nodes_without_a_key_merge_by_a_given_id(filled):
-    """393: and get a new one where none is given."""
+    """They get a new one where none is given."""
     filled.load([node("Note", id="n1", text="changed"), node("Note", text="new")])
     found = rows(filled, "Note", "id", "text")
     assert ("n1", "changed") in found
@@ -377,7 +368,7 @@ def test_unknown_properties_can_be_refused(filled):
 
 
 def test_a_missing_branch_is_made_from_a_base(filled):
-    """145, 147: once; later loads name the base and merge into what is there."""
+    """Once; later loads name the base and merge into what is there."""
     first = filled.load(people("Dan"), branch="review", from_branch="main")
     assert (first.branch, first.base_branch, first.branch_created) == ("review", "main", True)
     second = filled.load(people("Eve"), branch="review", from_branch="main")
@@ -388,7 +379,7 @@ def test_a_missing_branch_is_made_from_a_base(filled):
 
 
 def test_a_load_onto_a_missing_branch_without_a_base_fails(filled, tmp_path):
-    """146: before anything is read, and creates nothing."""
+    """Before anything is read, and creates nothing."""
     is_refused(filled, BranchNotFound, tmp_path / "not there", branch="review")
     assert filled.branches.list() == ["main"]
 
@@ -455,7 +446,6 @@ def test_a_load_that_is_stopped_leaves_a_branch_that_was_there(filled):
 
 
 def test_the_actor_lands_on_the_commit(filled):
-    """148"""
     filled.load(people("Dan"), branch="review", from_branch="main", actor="ann")
     assert filled.commits("review")[0].actor == "ann"
 

@@ -44,7 +44,7 @@ FORMS = {
 
 @pytest.mark.parametrize("text", FORMS.values(), ids=list(FORMS))
 def test_forms_of_a_stream(empty, tmp_path, text):
-    """Issue 4: also pretty-printed, and several values on a line."""
+    """Records may be pretty-printed, and several of them on a line."""
     path = tmp_path / "people.ndjson"
     path.write_text(text, encoding="utf-8", newline="")
     empty.load(path)

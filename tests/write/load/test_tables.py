@@ -100,14 +100,14 @@ def test_a_null_id_is_a_new_one(empty):
 
 
 def test_of_an_edge_that_is_listed_twice_the_last_counts(empty):
-    """157: over batches too."""
+    """Over batches too."""
     edges = {"id": ["k", "j", "k"], "from": ["Ada"] * 3, "to": ["Bob", "Bob", "Ada"]}
     empty.load({"Person": PEOPLE, "Knows": pa.table(edges)})
     assert rows(empty, "Knows", "id", "dst") == [("j", "Bob"), ("k", "Ada")]
 
 
 def test_a_keyed_node_that_is_listed_twice_is_refused(empty):
-    """138: also with its id beside the key."""
+    """Also with its id beside the key."""
     twice = pa.table({"id": ["A", "A"], "name": ["A", "A"]})
     with pytest.raises(UniqueViolation, match="Person"):
         empty.load({"Person": twice})
