@@ -23,18 +23,7 @@ from omnigraph.spark.source.writer import TypeWrite
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceArrowWriter,
-        DataSourceReader,
-        DataSourceStreamArrowWriter,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-        InputPartition,
-        WriterCommitMessage,
-    )
+    from pyspark.sql import SparkSession, datasource
     from pyspark.sql.types import StructType
 
     from omnigraph.spark.session.tasks import TaskAnswer
@@ -52,7 +41,7 @@ def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None =
     spark.dataSource.register(source_class(storage_options))
 
 
-def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
+def source_class(storage: Mapping[str, str] | None = None) -> type[datasource.DataSource]:
     """The class that Spark is given; it carries the storage options."""
     from pyspark.sql import datasource
 
@@ -71,7 +60,7 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
                 self._scan, struct = scan_from_options(self.options, storage)
             return struct
 
-        def reader(self, schema: StructType) -> DataSourceReader:
+        def reader(self, schema: StructType) -> datasource.DataSourceReader:
             require_option(self.options, "type")
             if self._scan is None:
                 raise InputError(
@@ -79,17 +68,17 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
                 )
             return _reader(self._scan)
 
-        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        def writer(self, schema: StructType, overwrite: bool) -> datasource.DataSourceWriter:
             with _hinting():
                 return _writer(write_from_options(self.options, overwrite, storage))
 
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802
             with _hinting():
                 return _stream_reader(feed_from_options(self.options, storage))
 
         def streamWriter(  # noqa: N802
             self, schema: StructType, overwrite: bool
-        ) -> DataSourceStreamWriter:
+        ) -> datasource.DataSourceStreamWriter:
             with _hinting():
                 plan = write_from_options(self.options, overwrite, storage, is_stream=True)
             return _stream_writer(plan)
@@ -100,24 +89,24 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[DataSource]:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _reader(scan: TypeScan) -> DataSourceReader:
+def _reader(scan: TypeScan) -> datasource.DataSourceReader:
     from pyspark.sql import datasource
 
     class SourceReader(datasource.DataSourceReader):
         def __init__(self, scan: TypeScan) -> None:
             self.scan = scan
 
-        def partitions(self) -> list[InputPartition]:
+        def partitions(self) -> list[datasource.InputPartition]:
             return [datasource.InputPartition(group) for group in self.scan.groups]
 
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
             # A table without rows has one partition that says nothing.
             return self.scan.read(partition.value) if partition.value else iter(())
 
     return SourceReader(scan)
 
 
-def _stream_reader(plan: FeedPlan) -> DataSourceStreamReader:
+def _stream_reader(plan: FeedPlan) -> datasource.DataSourceStreamReader:
     from pyspark.sql import datasource
 
     class FeedReader(datasource.DataSourceStreamReader):
@@ -132,11 +121,13 @@ def _stream_reader(plan: FeedPlan) -> DataSourceStreamReader:
             with _hinting():
                 return self.plan.latest(start)
 
-        def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        def partitions(
+            self, start: dict[str, str], end: dict[str, str]
+        ) -> list[datasource.InputPartition]:
             with _hinting():
                 return [datasource.InputPartition(end) for end in self.plan.commits(start, end)]
 
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
             return self.plan.read(partition.value)
 
     return FeedReader(plan)
@@ -145,14 +136,14 @@ def _stream_reader(plan: FeedPlan) -> DataSourceStreamReader:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _writer(plan: TypeWrite) -> DataSourceArrowWriter:
+def _writer(plan: TypeWrite) -> datasource.DataSourceArrowWriter:
     from pyspark.sql import datasource
 
     class SourceWriter(datasource.DataSourceArrowWriter):
         def __init__(self, plan: TypeWrite) -> None:
             self.plan = plan
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> datasource.WriterCommitMessage:
             return _message(self.plan.write(iterator))
 
         def commit(self, messages: list[Any]) -> None:
@@ -165,14 +156,14 @@ def _writer(plan: TypeWrite) -> DataSourceArrowWriter:
     return SourceWriter(plan)
 
 
-def _stream_writer(plan: TypeWrite) -> DataSourceStreamArrowWriter:
+def _stream_writer(plan: TypeWrite) -> datasource.DataSourceStreamArrowWriter:
     from pyspark.sql import datasource
 
     class StreamWriter(datasource.DataSourceStreamArrowWriter):
         def __init__(self, plan: TypeWrite) -> None:
             self.plan = plan
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> datasource.WriterCommitMessage:
             return _message(self.plan.write(iterator), _query())
 
         def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
@@ -188,7 +179,7 @@ def _stream_writer(plan: TypeWrite) -> DataSourceStreamArrowWriter:
     return StreamWriter(plan)
 
 
-def _message(answer: TaskAnswer, query: str | None = None) -> WriterCommitMessage:
+def _message(answer: TaskAnswer, query: str | None = None) -> datasource.WriterCommitMessage:
     """What a task says about its partition."""
     from pyspark.sql import datasource
 
