@@ -157,6 +157,7 @@ class Handle:
     def close(self) -> None:
         with self._lock:
             self.is_closed = True
+        self.store.queues.close()
         self.store.datasets.checksums.record(now=True)
         self.drop_caches()
         self.spark.close()

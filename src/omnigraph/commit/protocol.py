@@ -11,7 +11,7 @@ process undoes a failure after A immediately; a process that dies leaves its sid
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,14 @@ from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import find_ending, is_same_content, undo_write
 from omnigraph.commit.rows import ROLLED_BACK, VersionRow
 from omnigraph.commit.schema.staging import SchemaStaging
-from omnigraph.commit.sidecar import RecordedSchema, Registration, Sidecar, SidecarPin, Tombstone
+from omnigraph.commit.sidecar import (
+    RecordedSchema,
+    Registration,
+    Sidecar,
+    SidecarMember,
+    SidecarPin,
+    Tombstone,
+)
 from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
@@ -64,6 +71,14 @@ _PAUSE_SECONDS = 0.05
 
 def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     """Commit a write. A write that changes nothing makes no commit."""
+    try:
+        return run_healed(store, request.branch, lambda: Write(store, request).run())
+    except AlreadyDone as done:
+        return Receipt.of_commit(done.commit)
+
+
+def run_healed(store: GraphStore, branch: str | None, run: Callable[[], Receipt]) -> Receipt:
+    """Recover dead writers, then run a write; again where one that died meanwhile prevents it."""
     recovery = Recovery(store)
     recovery.heal()
     deadline = time.monotonic() + store.timeouts.lease
@@ -71,11 +86,9 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     is_repaired = False
     while True:
         try:
-            return _Write(store, request).run()
-        except AlreadyDone as done:
-            return Receipt.of_commit(done.commit)
+            return run()
         except StorageCorrupt:
-            if is_repaired or not ensure_readable(store, request.branch):
+            if is_repaired or not ensure_readable(store, branch):
                 raise
             is_repaired = True
         except Interrupted as interrupted:
@@ -96,7 +109,7 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
                 raise error from None
 
 
-class _Write:
+class Write:
     """The state of one write between its steps."""
 
     def __init__(self, store: GraphStore, request: WriteRequest) -> None:
@@ -106,6 +119,8 @@ class _Write:
         self._intent = CommitIntent(
             new_ulid(), request.branch, now_micros(), request.actor, request.merged_parent
         )
+        self._earlier: Sequence[CommitIntent] = ()
+        """The other commits of a group, which precede that of the intent."""
 
     def run(self) -> Receipt:
         request = self._request
@@ -203,16 +218,7 @@ class _Write:
 
     def _commit(self, prepared: PreparedWrite, snapshot: Snapshot, guard: LeaseGuard) -> Receipt:
         receipt = self._receipt(prepared)
-        given = CommitMetadata.from_json(prepared.extra)
-        metadata = replace(given, writer=self._request.kind.value)
-        if self._request.idempotency_key is not None:
-            metadata = replace(
-                metadata,
-                idempotency_key=self._request.idempotency_key,
-                fingerprint=self._request.fingerprint,
-                receipt=receipt.remembered(),
-            )
-        self._intent = replace(self._intent, extra=metadata.to_json())
+        self._describe(prepared, receipt)
         for steps in prepared.tables.values():
             self._store.tables.check_staged(steps)
         sidecar = self._sidecar(prepared, snapshot)
@@ -240,6 +246,11 @@ class _Write:
             self._promote_schema()
         self._delete_sidecar(sidecar)
         return replace(receipt, version=version)
+
+    def _describe(self, prepared: PreparedWrite, receipt: Receipt) -> None:
+        """Put the metadata into the planned commit."""
+        metadata = commit_metadata(self._request, prepared.extra, receipt)
+        self._intent = replace(self._intent, extra=metadata.to_json())
 
     def _promote_schema(self) -> None:
         """Make the schema files agree with the manifest; the sidecar stays until they do."""
@@ -272,12 +283,7 @@ class _Write:
             raise self._pending("its leases were lost before it was published") from error
 
     def _pending(self, why: str) -> OutcomePending:
-        return OutcomePending(
-            f"commit {self._intent.commit_id} is written, but {why}; "
-            "the next writer completes or undoes it",
-            hint="look the commit up later; do not repeat the write",
-            details={"commit_id": self._intent.commit_id},
-        )
+        return pending(self._intent.commit_id, why)
 
     def _recover_or_undo(self, sidecar: Sidecar, error: OmniGraphError, guard: LeaseGuard) -> int:
         """If a recovery took this writer for dead and completed the write, it succeeded.
@@ -335,7 +341,8 @@ class _Write:
             ),
             tuple(Tombstone(row.table_key, row.version) for row in prepared.tombstones),
             leased=True,
-            intent=self._intent.extra,
+            intent={} if self._earlier else self._intent.extra,
+            members=self._members(),
             consulted=prepared.consulted,
             if_commit=request.if_commit,
             branch_identity=self._manifest.identity(),
@@ -345,6 +352,10 @@ class _Write:
             ),
             hard_drops=tuple(prepared.hard_drops),
         )
+
+    def _members(self) -> tuple[SidecarMember, ...]:
+        commits = (*self._earlier, self._intent) if self._earlier else ()
+        return tuple(SidecarMember(one.commit_id, one.actor, one.extra) for one in commits)
 
     def _commit_tables(
         self, prepared: PreparedWrite, snapshot: Snapshot
@@ -390,6 +401,7 @@ class _Write:
             self._intent,
             prepared.revalidate,
             self._request.if_commit,
+            self._earlier,
         )
         return self._store.publisher.publish(self._manifest, publication)
 
@@ -402,6 +414,30 @@ class _Write:
         except OmniGraphError as error:
             _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
         reached(Failpoint.WRITE_AFTER_SIDECAR_DELETE)
+
+
+def commit_metadata(
+    request: WriteRequest, extra: Mapping[str, Any], receipt: Receipt
+) -> CommitMetadata:
+    """The metadata of the commit of a write."""
+    metadata = replace(CommitMetadata.from_json(extra), writer=request.kind.value)
+    if request.idempotency_key is None:
+        return metadata
+    return replace(
+        metadata,
+        idempotency_key=request.idempotency_key,
+        fingerprint=request.fingerprint,
+        receipt=receipt.remembered(),
+    )
+
+
+def pending(commit_id: str, why: str) -> OutcomePending:
+    """The error of a commit that is neither published nor undone, as far as its writer knows."""
+    return OutcomePending(
+        f"commit {commit_id} is written, but {why}; the next writer completes or undoes it",
+        hint="look the commit up later; do not repeat the write",
+        details={"commit_id": commit_id},
+    )
 
 
 class Interrupted(Exception):

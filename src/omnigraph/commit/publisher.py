@@ -88,6 +88,8 @@ class Publication:
     revalidate: Callable[[Snapshot], Mapping[str, int]] | None = None
     if_commit: str | None = None
     """The commit that must still be the newest of the branch."""
+    earlier: Sequence[CommitIntent] = ()
+    """The commits of a group before ``commit``, in order; each is the parent of the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +309,11 @@ class _Attempts:
     def _rows(self, state: ManifestState, version: int) -> tuple[list[Row], int, CommitRow | None]:
         publication = self._publication
         check_head(state.head, publication.if_commit)
-        intent = publication.commit
-        key = None if intent is None else intent.extra.get(IDEMPOTENCY_KEY)
-        if intent is not None and isinstance(key, str):
-            refuse_repeat(state, intent.branch, key, intent.extra.get(FINGERPRINT))
+        intents = [] if publication.commit is None else [*publication.earlier, publication.commit]
+        for intent in intents:
+            key = intent.extra.get(IDEMPOTENCY_KEY)
+            if isinstance(key, str):
+                refuse_repeat(state, intent.branch, key, intent.extra.get(FINGERPRINT))
         for table_key, expected in sorted(publication.expected.items()):
             actual = state.visible_version(table_key)
             if actual != expected:
@@ -321,20 +324,15 @@ class _Attempts:
             else row
             for row in self._content(state)
         ]
-        if intent is None:
+        commit = state.head
+        for intent in intents:
+            parent = commit.commit_id if commit else None
+            commit = _commit_row(intent, version + 1, parent)
+            rows.append(commit)
+        if commit is None or not intents:
             return rows, version, None
-        parent = state.head.commit_id if state.head else None
-        commit = CommitRow(
-            intent.commit_id,
-            version + 1,
-            intent.branch,
-            intent.created_at,
-            parent,
-            intent.merged_parent,
-            intent.actor,
-            intent.extra,
-        )
-        return [*rows, commit, HeadRow(intent.branch, commit.commit_id, parent)], version, commit
+        head = HeadRow(commit.branch, commit.commit_id, commit.parent)
+        return [*rows, head], version, commit
 
     def _content(self, state: ManifestState) -> list[Row]:
         publication = self._publication
@@ -385,6 +383,19 @@ class _Attempts:
                 "actual": published.version,
             },
         )
+
+
+def _commit_row(intent: CommitIntent, version: int, parent: str | None) -> CommitRow:
+    return CommitRow(
+        intent.commit_id,
+        version,
+        intent.branch,
+        intent.created_at,
+        parent,
+        intent.merged_parent,
+        intent.actor,
+        intent.extra,
+    )
 
 
 def check_head(head: CommitRow | None, if_commit: str | None) -> None:

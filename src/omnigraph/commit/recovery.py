@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from omnigraph.commit.audit import AuditRow, RecoveryKind, TableOutcome
 from omnigraph.commit.checked_writes import ensure_readable
@@ -24,7 +25,7 @@ from omnigraph.commit.classify import (
 )
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.names import SCHEMA_LEASE, table_lease
-from omnigraph.commit.publisher import AlreadyDone
+from omnigraph.commit.publisher import AlreadyDone, CommitIntent
 from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import (
     RECOVERY_ACTOR,
@@ -41,6 +42,7 @@ from omnigraph.commit.rollback import (
 from omnigraph.commit.rows import (
     COMPLETES,
     ROLLED_BACK,
+    WRITER,
     CommitRow,
     SchemaRow,
     TableRow,
@@ -245,7 +247,8 @@ class Recovery:
                 sidecar.branch,
                 {**sidecar.consulted, **expected},
                 [*rows, *more],
-                {**sidecar.intent, COMPLETES: sidecar.operation_id},
+                _completion(sidecar),
+                earlier=_member_intents(sidecar),
                 merged_parent=sidecar.merge_source_commit_id,
                 registrations=registrations,
                 tombstones=tombstones,
@@ -442,3 +445,22 @@ class Recovery:
         self._store.sidecars.delete(sidecar.operation_id)
         reached(Failpoint.RECOVERY_AFTER_DELETE)
         return Recovered(sidecar.operation_id, kind, commit_id, outcomes)
+
+
+def _completion(sidecar: Sidecar) -> dict[str, Any]:
+    """The metadata of the commit by which a recovery completes a write, or all of a group."""
+    if not sidecar.members:
+        return {**sidecar.intent, COMPLETES: sidecar.operation_id}
+    completes = [member.commit_id for member in sidecar.members]
+    return {WRITER: sidecar.writer_kind.value, COMPLETES: completes}
+
+
+def _member_intents(sidecar: Sidecar) -> list[CommitIntent]:
+    """The commits of a group as their writers would have made them, but for the time."""
+    now = now_micros()
+    return [
+        CommitIntent(
+            member.commit_id, sidecar.branch, now + index, member.actor_id, None, member.intent
+        )
+        for index, member in enumerate(sidecar.members)
+    ]

@@ -182,7 +182,9 @@ def publish_recovery(
     recovery.
     """
     merged_parent = more.pop("merged_parent", None)
-    intent = CommitIntent(new_ulid(), branch, now_micros(), RECOVERY_ACTOR, merged_parent, extra)
+    # The newest commit of a version is the one with the latest time.
+    now = max([now_micros(), *(one.created_at + 1 for one in more.get("earlier", ()))])
+    intent = CommitIntent(new_ulid(), branch, now, RECOVERY_ACTOR, merged_parent, extra)
     publication = Publication(expected, versions, commit=intent, **more)
     try:
         return store.publisher.publish(store.manifest(branch), publication)

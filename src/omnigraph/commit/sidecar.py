@@ -2,7 +2,7 @@
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
 that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
-``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``) are left out when empty;
+``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``, ``members``) are left out when empty;
 other readers of the format ignore them.
 """
 
@@ -97,6 +97,15 @@ class RecordedSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class SidecarMember:
+    """One commit of a group: its id, its actor, the extra keys of its metadata."""
+
+    commit_id: str
+    actor_id: str | None = None
+    intent: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Sidecar:
     """The plan of one operation.
 
@@ -127,6 +136,8 @@ class Sidecar:
     """Whether the writer gave up: recovery finishes its undo, without a commit."""
     hard_drops: tuple[HardDrop, ...] = ()
     """What a schema apply removes permanently; see ``commit.removal``."""
+    members: tuple[SidecarMember, ...] = ()
+    """The commits of a group, in order; the operation is named after the last."""
 
     def as_undoing(self) -> Sidecar:
         """The same plan, abandoned.

@@ -18,6 +18,7 @@ from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema.files import SchemaFiles
 from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.snapshot import Pin, Snapshot
+from omnigraph.commit.write_queue import WriteQueues
 from omnigraph.errors import (
     CommitNotFound,
     Conflict,
@@ -78,6 +79,7 @@ class GraphStore:
         self.sidecars = SidecarStore(self.objects)
         self.schema_files = SchemaFiles(self.objects)
         self.audit = AuditLog(self.inline)
+        self.queues = WriteQueues()
 
     @cached_property
     def leases(self) -> Leases:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from omnigraph.commit.branches import fork_table
 from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.metadata import TableCounts
 from omnigraph.commit.rows import Row, SchemaRow, TableRow, TombstoneRow, VersionRow
 from omnigraph.commit.sidecar import HardDrop, WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -138,3 +139,47 @@ class WriteRequest:
     """The schema that the writer expects; the write is refused under any other."""
     waits: bool = False
     """Whether to stage only under the leases."""
+    member: GroupMember | None = None
+    """The write as a member of a group; none for one that is always committed by itself."""
+
+
+# -- groups -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPart:
+    """What one member of a group brings: the ids it writes and its counts, by table key."""
+
+    ids: Mapping[str, tuple[str, ...]]
+    tables: Mapping[str, TableCounts]
+    met: Mapping[str, int] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class GroupMember(Protocol):
+    """A write that may share the commits of its tables with others."""
+
+    def get_ready(self) -> None:
+        """Do what needs no snapshot, before another thread takes the write into its group."""
+
+    def begin_group(self, view: WriteView) -> GroupBuilder:
+        """A group without members on a snapshot."""
+
+
+class GroupBuilder(Protocol):
+    """Collects members and stages their tables once.
+
+    Members of all kinds of writers come from one module, so a builder knows them all.
+    """
+
+    def expect(self, members: Sequence[Any]) -> None:
+        """Read what is needed to validate some members, all at once."""
+
+    def add(self, member: Any) -> bool:
+        """Add a member, valid on the snapshot and the members before it; raises if it is not.
+
+        ``False`` if it overlaps with one of them: it has to wait until they are published.
+        """
+
+    def stage(self) -> tuple[PreparedWrite, Sequence[MemberPart]]:
+        """The staged tables of all members, and the part of each, in order."""

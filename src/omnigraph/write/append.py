@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from omnigraph.commit.group import commit_grouped
 from omnigraph.commit.metadata import Receipt
-from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
@@ -17,6 +17,7 @@ from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.conform import conform
 from omnigraph.write.delta import Effect, TableDelta, TableRows
+from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, type_rows
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 
@@ -39,8 +40,9 @@ def append(
         addition.prepare,
         actor=actor,
         schema_hash=contract.schema_hash,
+        member=addition.member(),
     )
-    return commit_write(store, request)
+    return commit_grouped(store, request)
 
 
 class Append:
@@ -60,8 +62,20 @@ class Append:
                     entity_type, Effect.APPEND, TableRows(table)
                 )
         self.touches = frozenset(deltas)
+        self._store = store
+        self._catalog = catalog
         self._deltas = deltas
         self._validator = Validator(store, catalog, deltas)
+
+    def member(self) -> Member | None:
+        """The rows as a member of a group; none if there are none, or many."""
+        rows = sum(delta.num_rows for delta in self._deltas.values())
+        if not 0 < rows <= MOST_ROWS:
+            return None
+        return Member(self._store, self._catalog, self._content)
+
+    def _content(self) -> MemberRows:
+        return MemberRows({key: type_rows(delta) for key, delta in self._deltas.items()})
 
     def prepare(self, view: WriteView) -> PreparedWrite:
         consulted = self._validator.check(view.snapshot)

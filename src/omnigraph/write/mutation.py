@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.group import commit_grouped
 from omnigraph.commit.metadata import Receipt
-from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
@@ -40,9 +40,10 @@ from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.delta import NO_IDS, Effect, TableDelta, TableRows, refuse_wide
+from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, TypeRows
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
-from omnigraph.write.validate.finder import any_present
+from omnigraph.write.validate.lookup import any_present
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -73,8 +74,9 @@ def mutate(
         idempotency_key=idempotency_key,
         fingerprint=fingerprint(plan, params) if idempotency_key else None,
         schema_hash=contract.schema_hash,
+        member=mutation.member() if if_commit is None else None,
     )
-    return commit_write(store, request)
+    return commit_grouped(store, request)
 
 
 class Mutation:
@@ -110,10 +112,19 @@ class Mutation:
         """Whether a changed table fails it: updates and deletes depend on the rows they read."""
         return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
 
+    def member(self) -> Member | None:
+        """The mutation as a member of a group; none if it has many rows, or reads any."""
+        if self.is_strict or len(self._plan.statements) > MOST_ROWS:
+            return None
+        return Member(self._store, self._catalog, self._inserted)
+
+    def _inserted(self) -> MemberRows:
+        """The rows of a mutation that only inserts."""
+        run = self._run(None)
+        return MemberRows(run.inserted(), dict(run.affected))
+
     def prepare(self, view: WriteView) -> PreparedWrite:
-        run = _Run(self._store, self._catalog, view.snapshot, self._files)
-        for step in self._plan.statements:
-            run.execute(step, _entity_type(self._catalog, step))
+        run = self._run(view.snapshot)
         deltas = run.deltas()
         if not deltas:
             return PreparedWrite({}, met=dict(run.affected))
@@ -122,12 +133,18 @@ class Mutation:
         staged = stage_deltas(view, deltas)
         return PreparedWrite(staged, consulted, validator.check, met=dict(run.affected))
 
+    def _run(self, snapshot: Snapshot | None) -> _Run:
+        run = _Run(self._store, self._catalog, snapshot, self._files)
+        for step in self._plan.statements:
+            run.execute(step, _entity_type(self._catalog, step))
+        return run
+
 
 class _Run:
-    """One execution: pending rows, deleted ids and counts."""
+    """One execution: pending rows, deleted ids and counts. Inserts need no snapshot."""
 
     def __init__(
-        self, store: GraphStore, catalog: Catalog, snapshot: Snapshot, files: LocalFiles
+        self, store: GraphStore, catalog: Catalog, snapshot: Snapshot | None, files: LocalFiles
     ) -> None:
         self._store = store
         self._files = files
@@ -165,6 +182,15 @@ class _Run:
                 deltas[key] = TableDelta(self._entity_types[key], Effect.DELETE, None, ids)
         return deltas
 
+    def inserted(self) -> dict[str, TypeRows]:
+        """All rows of inserts."""
+        return {
+            key: TypeRows(
+                pending.entity_type, pending.image(), made_ids=not _has_key(pending.entity_type)
+            )
+            for key, pending in self._pending.items()
+        }
+
     def _effect(self, key: str, pending: PendingTable) -> Effect:
         """The effect of pending rows; new ids are appended, which is cheaper than an upsert."""
         if key not in self._inserted:
@@ -172,11 +198,7 @@ class _Run:
         if key in self._updated:
             return Effect.UPSERT
         entity_type = pending.entity_type
-        table = (
-            self._committed(entity_type)
-            if isinstance(entity_type, NodeType) and entity_type.key
-            else None
-        )
+        table = self._committed(entity_type) if _has_key(entity_type) else None
         meets = table is not None and any_present(table, pending.ids())
         return Effect.UPSERT if meets else Effect.APPEND
 
@@ -272,7 +294,7 @@ class _Run:
         return pa.concat_tables(matches)
 
     def _committed(self, entity_type: EntityType) -> Table | None:
-        pin = self._snapshot.pin(entity_type.table_key)
+        pin = None if self._snapshot is None else self._snapshot.pin(entity_type.table_key)
         if pin is None:
             raise InternalError(f"'{entity_type.table_key}' is not in the snapshot")
         return self._store.table(pin) if pin.row_count else None
@@ -285,6 +307,11 @@ class _Run:
             refuse_wide(entity_type)
             pending = self._pending[entity_type.table_key] = PendingTable(entity_type, columns)
         return pending
+
+
+def _has_key(entity_type: EntityType) -> bool:
+    """Whether ids come from the values of a row; else they are generated."""
+    return isinstance(entity_type, NodeType) and bool(entity_type.key)
 
 
 def _incident(catalog: Catalog, node: NodeType) -> list[EdgeType]:

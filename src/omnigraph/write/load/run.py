@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.group import commit_grouped
 from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.metadata import LOAD, LOAD_BRANCH, LoadReceipt, Receipt
 from omnigraph.commit.names import branch_label, check_new_branch, claim_lease, normal_branch
@@ -33,6 +35,7 @@ from omnigraph.errors import (
 from omnigraph.lang.schema.catalog import Catalog, EntityType, NodeType
 from omnigraph.logs import logger
 from omnigraph.write.delta import Effect, RowSource, TableDelta
+from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, TypeRows
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
@@ -153,10 +156,39 @@ class Load:
         deltas = self._deltas(view.snapshot)
         validator = Validator(self._store, self._catalog, deltas, self._keys)
         # Not earlier: the check above may have added rejects.
-        kept = {} if self._digest is None else {LOAD: self.counts(), **extra}
+        kept = self._kept(extra)
         self._report("writing")
         staged = stage_deltas(view, deltas)
         return PreparedWrite(staged, consulted, validator.check, met=self.rows(), extra=kept)
+
+    def member(self, extra: Mapping[str, Any]) -> Member | None:
+        """The load as a member of a group; none if it has many rows, or none.
+
+        A load that may reject records, or reports its progress, is committed by its own thread.
+        """
+        is_small = 0 < sum(self.rows().values()) <= MOST_ROWS
+        is_local = isinstance(self._keys, InMemoryKeys)
+        reports = self._intake.rejects.has_room or self._job.on_progress is not None
+        if not is_small or not is_local or reports or self.is_strict:
+            return None
+        return Member(self._store, self._catalog, partial(self._content, extra))
+
+    def _content(self, extra: Mapping[str, Any]) -> MemberRows:
+        is_strict = self._job.mode is LoadMode.APPEND
+        tables = {
+            key: TypeRows(
+                spool.entity_type,
+                spool.select(spool.names),
+                is_strict,
+                self._has_made_ids(spool.entity_type),
+            )
+            for key, spool in self._spools.items()
+        }
+        return MemberRows(tables, self.rows(), self._kept(extra))
+
+    def _kept(self, extra: Mapping[str, Any]) -> dict[str, Any]:
+        """The metadata of a load with an idempotency key."""
+        return {} if self._digest is None else {LOAD: self.counts(), **extra}
 
     def check(self, snapshot: Snapshot) -> dict[str, int]:
         """Validate all rows together; violations are rejected until there are none.
@@ -213,8 +245,7 @@ class Load:
             pin = snapshot.pin(key)
             empty = pin is None or not pin.row_count
             entity_type = spool.entity_type
-            keyed = isinstance(entity_type, NodeType) and bool(entity_type.key)
-            made = not keyed and key not in self._intake.given_ids
+            made = self._has_made_ids(entity_type)
             new = empty or made
             if effect is Effect.UPSERT and pin is not None and not new:
                 new = not self._meets(pin, spool)
@@ -223,6 +254,10 @@ class Load:
             effect_here = Effect.APPEND if cheap else effect
             deltas[key] = TableDelta(entity_type, effect_here, spool, new_ids=new, made_ids=made)
         return deltas
+
+    def _has_made_ids(self, entity_type: EntityType) -> bool:
+        is_keyed = isinstance(entity_type, NodeType) and bool(entity_type.key)
+        return not is_keyed and entity_type.table_key not in self._intake.given_ids
 
     def _meets(self, pin: Pin, spool: SpooledRows) -> bool:
         """Whether some row has an existing id; results are cached."""
@@ -358,7 +393,10 @@ def _commit(
         with _new_branch(store, destination) as made:
             receipt = commit_write(store, _request(load, made, destination, created))
     else:
-        receipt = commit_write(store, _request(load, branch, destination, created))
+        request = _request(load, branch, destination, created)
+        if destination.if_commit is None:
+            request = replace(request, member=load.member({LOAD_BRANCH: created}))
+        receipt = commit_grouped(store, request)
     counts = {**load.counts(), **created}
     if receipt.commit_id is not None:
         # A repeat gets the counts of the first call; the commit stands if they cannot be read.

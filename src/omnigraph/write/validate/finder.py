@@ -1,10 +1,16 @@
 """Finds violations of rules about sets of rows.
 
+<<<<<<< HEAD
 A finder finds violations; rules word their messages. The finder here keeps keys in memory, that of
 ``spark.load.joined_keys`` joins them in Spark; both return the same results in the same order.
 Committed rows are looked up by an index if there are few keys, and found in one scan of the needed
 columns if there are many. The tables that were read are recorded: the publish asserts their
 versions.
+=======
+A rule words a violation; a finder finds it. The finder here keeps keys in memory, that of
+``spark.load.joined_keys`` joins them by Spark; both return the same results in the same order.
+The tables that were read are recorded: the publish asserts their versions.
+>>>>>>> 240618f (Group commit: small writes that wait on a branch share one publish)
 """
 
 from __future__ import annotations
@@ -23,22 +29,32 @@ from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.upserts import coalesce_batches
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
+from omnigraph.write.validate.group_state import GroupState
+from omnigraph.write.validate.lookup import any_present, look_up
 
-# Up to _FEW keys an index is as fast as a scan of a small table; up to _MANY only if there are
-# many rows for each key.
-_FEW, _MANY = 100, 1_000
-_ROWS_PER_KEY = 200
-_SAMPLE = 16
 _ROW, _OTHER = "row~", "other~"
 
 
 class Committed:
+<<<<<<< HEAD
     """The committed rows of one snapshot, as seen by a write."""
+=======
+    """One snapshot under the deltas of a write.
+>>>>>>> 240618f (Group commit: small writes that wait on a branch share one publish)
 
-    def __init__(self, store: GraphStore, snapshot: Snapshot, deltas: Deltas) -> None:
+    ``group`` has the rows of the members of its group that are committed before it.
+    """
+
+    def __init__(
+        self,
+        store: GraphStore,
+        snapshot: Snapshot,
+        deltas: Deltas,
+        group: GroupState | None = None,
+    ) -> None:
         self._store = store
+        self._group = group
         self._snapshot = snapshot
         self._deltas = deltas
         self._seen: set[str] = set()
@@ -55,9 +71,11 @@ class Committed:
     ) -> pa.Table:
         """The rows with one of the values that the write neither deletes nor overwrites."""
         table = self.staying(table_key)
+        if self._group is not None:
+            return self._group.matching(table_key, column, values, columns)
         if table is None:
             return pa.schema([(name, pa.string()) for name in columns]).empty_table()
-        rows = _lookup(table, column, values, columns)
+        rows = look_up(table, column, values, columns)
         delta = self._deltas.get(table_key)
         if delta is None or not len(delta.deleted):
             return rows
@@ -88,6 +106,7 @@ class Committed:
         return self.before(table_key)
 
 
+<<<<<<< HEAD
 def any_present(table: Table, ids: pa.Array) -> bool:
     """Whether one of the ids has a row in a table; for many ids a sample is tried first."""
     if len(ids) > _FEW:
@@ -114,6 +133,8 @@ def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str])
     return pa.concat_tables(matches).select(list(columns))
 
 
+=======
+>>>>>>> 240618f (Group commit: small writes that wait on a branch share one publish)
 @dataclass(frozen=True, slots=True)
 class DuplicateValue:
     """A row with the unique values of another row."""
@@ -364,7 +385,7 @@ class InMemoryFinder:
     def _before(self, delta: TableDelta, ids: pa.Array) -> pa.Array:
         table = self._committed.before(delta.table_key) if len(ids) else None
         return (
-            NO_IDS if table is None else _lookup(table, KEY, ids, ["src"])["src"].combine_chunks()
+            NO_IDS if table is None else look_up(table, KEY, ids, ["src"])["src"].combine_chunks()
         )
 
     def _alive(self, entity_type: EdgeType, sources: pa.Array) -> pa.Array:

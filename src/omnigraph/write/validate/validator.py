@@ -18,6 +18,7 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Deltas
 from omnigraph.write.validate.finder import Committed, Finder, InMemoryKeys, Keys
+from omnigraph.write.validate.group_state import GroupState
 from omnigraph.write.validate.rules import (
     Violation,
     added_edge_violations,
@@ -40,16 +41,23 @@ class Validator:
     """Validates the deltas of one write against a snapshot."""
 
     def __init__(
-        self, store: GraphStore, catalog: Catalog, deltas: Deltas, keys: Keys | None = None
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        deltas: Deltas,
+        keys: Keys | None = None,
+        group: GroupState | None = None,
     ) -> None:
+        """``group`` is the state of a group that the write is a member of."""
         self._store = store
         self._catalog = catalog
         self._deltas = {key: deltas[key] for key in sorted(deltas)}
         self._keys = keys or InMemoryKeys()
+        self._group = group
 
     def judge(self, snapshot: Snapshot, limit: int | None = 1) -> Judgement:
         """The first violations, or all of them when there is no limit."""
-        committed = Committed(self._store, snapshot, self._deltas)
+        committed = Committed(self._store, snapshot, self._deltas, self._group)
         finder = self._keys.finder(committed, self._deltas)
         violations = tuple(islice(self._violations(finder, limit), limit))
         return Judgement(violations, committed.consulted)
