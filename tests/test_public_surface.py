@@ -59,6 +59,7 @@ def test_all_is_pinned():
         "RecoveryKind",
         "TableOutcome",
         "Commit",
+        "CommitGroup",
         "Tag",
         "MergeReport",
         "Outcome",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
-    from omnigraph.commit.history import Commit, Tag
+    from omnigraph.commit.history import Commit, CommitGroup, Tag
     from omnigraph.commit.metadata import LoadReceipt, Receipt, SchemaEvent, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
@@ -130,7 +130,7 @@ _NAMES = {
     "write.append": "Rows",
     "storage.durable": "Durability",
     "commit.recovery": "Recovered",
-    "commit.history": "Commit Tag",
+    "commit.history": "Commit CommitGroup Tag",
     "merge.run": "MergeReport Resolve Outcome",
     "merge.conflicts": "Conflicts RowConflict ConflictKind",
     "merge.diff": "Diff Change",
@@ -184,7 +184,7 @@ __all__ += ["Result", "Explanation", "Cancel", "Progress", "OnProgress", "BlobIn
 __all__ += ["ReadOnlyDataset"]
 __all__ += ["Receipt", "LoadReceipt", "LoadMode", "LoadData", "Rows", "TableCounts", "Durability"]
 __all__ += ["Engine", "Mode"]
-__all__ += ["Recovered", "RecoveryKind", "TableOutcome", "Commit", "Tag"]
+__all__ += ["Recovered", "RecoveryKind", "TableOutcome", "Commit", "CommitGroup", "Tag"]
 __all__ += ["MergeReport", "Outcome", "Conflicts", "RowConflict", "ConflictKind", "Resolve"]
 __all__ += ["Diff", "Change", "Operation"]
 __all__ += ["ChangePage", "ChangeBlock", "SchemaEvent", "Baseline", "Blame"]

@@ -17,6 +17,7 @@ from omnigraph.api.arguments import Location, Natural, Params, QuerySource, publ
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import Explanation, explain_query, profile_query, run_query
+from omnigraph.commit.history import CommitGroup, group_position
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import detect_removal
@@ -69,6 +70,15 @@ class GraphSnapshot:
         """The newest commit that the snapshot shows."""
         head = self._context.snapshot.head
         return None if head is None else head.commit_id
+
+    @property
+    def group(self) -> CommitGroup | None:
+        """Set if the snapshot was asked for by a commit and also shows later ones of its group.
+
+        The commits of a group were published at once; there is no state between them.
+        """
+        member = self._context.snapshot.member
+        return None if member is None else group_position(member)
 
     @property
     def snapshot_id(self) -> str:

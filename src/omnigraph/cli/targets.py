@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.cli.operator_config import OperatorConfig, load_operator_config
 from omnigraph.cli.output import terminal
@@ -96,12 +96,24 @@ def open_for_write(
         yield opened
 
 
+def take_snapshot(graph: Graph, **which: Any) -> GraphSnapshot:
+    """A snapshot; a note says if it shows more than the commit that was asked for."""
+    snapshot = graph.snapshot(**which)
+    group = snapshot.group
+    if group is not None:
+        terminal.note(
+            f"note: the commit is number {group.index + 1} of a group of {group.size}; "
+            f"this is the state after the last, {group.id}"
+        )
+    return snapshot
+
+
 def find_snapshot(graph: Graph, name: str) -> GraphSnapshot:
     """The snapshot of a branch, a tag or a commit, in this order."""
     if name in graph.branches.list():
         return graph.snapshot(name)
     try:
-        return graph.snapshot(at=name)
+        return take_snapshot(graph, at=name)
     except NotFound:
         message = f"there is no branch, tag or commit '{name}'"
         raise NotFound(message, details={"ref": name}) from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.group_members import group_of
 from omnigraph.commit.manifest import Manifest
 from omnigraph.commit.names import BRANCHES_LEASE, branch_label, check_tag, normal_branch
 from omnigraph.commit.publisher import Publication
@@ -46,6 +47,19 @@ _KINDS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class CommitGroup:
+    """The position of a commit in a group, whose commits were published at once.
+
+    ``id`` is the last commit of the group, ``index`` counts from 0. There is one state of the graph
+    for all of them, that after the last.
+    """
+
+    id: str
+    index: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One commit of the graph. ``created_at`` is in microseconds since 1970."""
 
@@ -60,6 +74,8 @@ class Commit:
     """The interrupted commits that this recovery completed."""
     kind: str | None = None
     """The kind of write: ``load``, ``merge``, ``revert`` and so on; ``None`` if unknown."""
+    group: CommitGroup | None = None
+    """Its group; ``None`` for a commit that was published by itself."""
 
     @staticmethod
     def of(row: CommitRow) -> Commit:
@@ -73,7 +89,14 @@ class Commit:
             row.actor,
             completed_ids(row.extra.get(COMPLETES, [])),
             _kind(row),
+            group_position(row),
         )
+
+
+def group_position(row: CommitRow) -> CommitGroup | None:
+    """The position of a commit in its group, without the ids that it wrote."""
+    group = group_of(row)
+    return None if group is None else CommitGroup(group.id, group.index, group.size)
 
 
 def _kind(row: CommitRow) -> str | None:
@@ -116,7 +139,7 @@ class History:
             if manifest.void(version) is None:
                 snapshot = manifest.at_version(version)
                 if snapshot.head is not None and snapshot.head.order >= row.order:
-                    return snapshot
+                    return _as_shown(snapshot, row)
             version += 1
         raise HistoryGone(
             f"the state of commit '{commit_id}' was removed by cleanup",
@@ -155,6 +178,13 @@ class History:
         raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
 
 
+def _as_shown(snapshot: Snapshot, row: CommitRow) -> Snapshot:
+    """A state that says so if it shows later members of the group of a commit."""
+    group = group_of(row)
+    is_last = group is None or group.index == group.size - 1
+    return snapshot if is_last else replace(snapshot, member=row)
+
+
 @dataclass(frozen=True, slots=True)
 class Tag:
     """A name for a commit."""
@@ -163,6 +193,8 @@ class Tag:
     commit_id: str
     created_at: int
     actor: str | None
+    shows: str | None = None
+    """The commit whose state it shows, if that is a later one of the same group."""
 
 
 class Tags:
@@ -191,7 +223,10 @@ class Tags:
                 raise AlreadyExists(
                     f"tag '{tag}' exists already", hint="pass move=True", details={"tag": tag}
                 )
-            row = TagRow(tag, commit.commit_id, now_micros(), actor)
+            group = commit.group
+            is_last = group is None or group.id == commit.commit_id
+            shows = None if group is None or is_last else group.id
+            row = TagRow(tag, commit.commit_id, now_micros(), actor, shows)
             self._write(row)
         return _tag(row)
 
@@ -212,7 +247,7 @@ class Tags:
 
 def _tag(row: TagRow) -> Tag:
     assert row.commit_id is not None
-    return Tag(row.name, row.commit_id, row.created_at, row.actor)
+    return Tag(row.name, row.commit_id, row.created_at, row.actor, row.shows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +294,11 @@ class SnapshotRef:
         """
         name = self.at if isinstance(self.at, str) else self.commit or self.tag
         if name is None and (self.at, self.version) != (None, None) and snapshot.head is not None:
-            name = snapshot.head.commit_id
-        return {"branch": branch_label(snapshot.branch)} if name is None else {"snapshot": name}
+            return {"snapshot": snapshot.head.commit_id}
+        if name is None:
+            return {"branch": branch_label(snapshot.branch)}
+        group = None if snapshot.member is None else group_of(snapshot.member)
+        return {"snapshot": name} if group is None else {"snapshot": name, "shows": group.id}
 
 
 def _tag_or_commit(store: GraphStore, name: str) -> Snapshot:

@@ -36,6 +36,8 @@ MERGE = "merge"
 """What a merge included, and how its conflicts were resolved."""
 OTHERS = "other properties"
 """The entry of ``ignored`` for properties beyond the limit of names."""
+GROUP = "group"
+"""The position of a commit in a group."""
 BESIDE_DATA = " beside data"
 """The suffix in ``ignored`` of a key beside ``data``, which is not a property."""
 
@@ -238,7 +240,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     MERGE: _object,
     REVERTS: _text,
     PICKS: _text,
-    "group": Group.from_json,
+    GROUP: Group.from_json,
     "schema_events": lambda events: tuple(map(SchemaEvent.from_json, events)),
     IDEMPOTENCY_KEY: _text,
     FINGERPRINT: _text,

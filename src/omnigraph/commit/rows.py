@@ -193,10 +193,14 @@ class TagRow(Row):
     commit_id: str | None
     created_at: int
     actor: str | None = None
+    shows: str | None = None
+    """The last commit of a group whose state the tag shows."""
 
     def columns(self) -> dict[str, Any]:
         created_at, actor = self.created_at, self.actor
         payload = {"commit_id": self.commit_id, "created_at": created_at, "actor_id": actor}
+        if self.shows is not None:
+            payload["shows"] = self.shows
         return {"metadata": _json(payload)}
 
 
@@ -347,7 +351,8 @@ def _read_tag(record: Mapping[str, Any]) -> Row:
     payload = _payload(record)
     name = str(record["object_id"]).removeprefix("graph_tag:")
     created_at = int(payload["created_at"])
-    return TagRow(name, payload.get("commit_id"), created_at, payload.get("actor_id"))
+    actor, shows = payload.get("actor_id"), payload.get("shows")
+    return TagRow(name, payload.get("commit_id"), created_at, actor, shows)
 
 
 def _read_schema(record: Mapping[str, Any]) -> Row:

@@ -74,6 +74,8 @@ class Snapshot:
     head: CommitRow | None
     schema: SchemaRow | None = None
     e_tag: str | None = None
+    member: CommitRow | None = None
+    """The commit that the state was asked for, if it also shows later members of its group."""
 
     def pin(self, table_key: str) -> Pin | None:
         return self.pins.get(table_key)

@@ -67,9 +67,14 @@ class WriteQueue:
         return len(self._waiting)
 
     @property
+    def is_led(self) -> bool:
+        """Whether somebody commits."""
+        return self._leader is not None
+
+    @property
     def is_busy(self) -> bool:
         """Whether somebody commits, or a group has just been committed."""
-        return self._leader is not None or self.was_shared
+        return self.is_led or self.was_shared
 
     def enter(self, ticket: Ticket) -> bool:
         """Lead if nobody does, else wait; says whether the ticket leads."""

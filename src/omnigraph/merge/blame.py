@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from omnigraph.commit.group_members import group_members, group_of, written_ids
 from omnigraph.commit.history import Commit, History
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Pin, Snapshot
@@ -52,13 +53,13 @@ def find_blame(
                 details={"id": row_id},
             )
         return Blame(Commit.of(deletion), "delete")
-    commit = _first_with(history, stamp, chain)
+    commit = _writer(history, stamp, chain, row_id)
     while not history.is_changed_by(commit, row_id):
         chain = chain[: chain.index(commit)]
         earlier = history.stamp_if_kept(chain[-1], row_id)
         if earlier is None:
             break
-        commit = _first_with(history, earlier, chain)
+        commit = _writer(history, earlier, chain, row_id)
     return Blame(Commit.of(commit), "write", _origin(store, history, commit, row_id))
 
 
@@ -81,10 +82,15 @@ class _TableHistory:
 
     def pin_in(self, state: Snapshot) -> Pin | None:
         """The table in a state, whatever the name of the type then."""
-        entry = self._schema(state).types.get(self._type_id)
-        pin = None if entry is None else state.pin(f"{entry.type.kind}:{entry.type.name}")
+        key = self.key_in(state)
+        pin = None if key is None else state.pin(key)
         # Another program moves a table that it renames: its versions start again.
         return pin if pin is not None and pin.location == self._location else None
+
+    def key_in(self, state: Snapshot) -> str | None:
+        """The key that the table had in a state."""
+        entry = self._schema(state).types.get(self._type_id)
+        return None if entry is None else f"{entry.type.kind}:{entry.type.name}"
 
     def state(self, commit_id: str) -> Snapshot:
         return self._history.snapshot_of(commit_id)
@@ -126,6 +132,24 @@ class _TableHistory:
         table = self._store.table(pin)
         rows = table.read([_STAMP], pc.field(KEY) == row_id)
         return int(rows[_STAMP][0].as_py()) if rows.num_rows else None
+
+
+def _writer(
+    history: _TableHistory, stamp: int, chain: Sequence[CommitRow], row_id: str
+) -> CommitRow:
+    """The commit that wrote a row in a version of its table: one of the group, if there is one."""
+    first = _first_with(history, stamp, chain)
+    if group_of(first) is None:
+        return first
+    key = history.key_in(history.state(first.commit_id)) or ""
+    return next(
+        (
+            member
+            for member in group_members(chain, chain.index(first))
+            if row_id in (written_ids(member) or {}).get(key, ())
+        ),
+        first,
+    )
 
 
 def _first_with(history: _TableHistory, stamp: int, chain: Sequence[CommitRow]) -> CommitRow:
@@ -173,6 +197,6 @@ def _origin(
         if stamp is None:
             return None
         chain = first_parents(store, state.branch, merge.merged_parent)
-        return Commit.of(_first_with(history, stamp, chain))
+        return Commit.of(_writer(history, stamp, chain, row_id))
     except (HistoryGone, CommitNotFound):
         return None

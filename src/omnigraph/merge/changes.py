@@ -7,7 +7,7 @@ ancestor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -86,6 +86,13 @@ class TableChanges:
 
     def reversed(self) -> TableChanges:
         return TableChanges(self.after, self.before)
+
+    def of_rows(self, ids: Sequence[str]) -> TableChanges:
+        """The changes of some rows only."""
+        some = pa.array(ids, pa.string())
+        rewritten = None if self.rewritten is None else rows_with(self.rewritten, some)
+        before, after = rows_with(self.before, some), rows_with(self.after, some)
+        return TableChanges(before, after, self.is_straight, rewritten)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.group_members import WrittenIds
 from omnigraph.commit.metadata import CommitMetadata, SchemaEvent, TableCounts
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
@@ -178,6 +179,16 @@ def table_changes(
             changes = find_changes(store, entity_type, pin, new, earlier)
         if not changes.is_empty:
             yield entity_type, changes
+
+
+def restricted(
+    changes: Iterable[tuple[EntityType, TableChanges]], ids: WrittenIds | None
+) -> Iterator[tuple[EntityType, TableChanges]]:
+    """The changes of some rows, by the table keys of the later state; of all without ids."""
+    for entity_type, table in changes:
+        own = table if ids is None else table.of_rows(ids.get(entity_type.table_key, ()))
+        if not own.is_empty:
+            yield entity_type, own
 
 
 def _entity_type_of(schema: IdentifiedSchema, number: int) -> EntityType | None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omnigraph.commit.group_members import commit_before, written_ids
 from omnigraph.commit.history import Commit, History
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
@@ -34,6 +35,7 @@ from omnigraph.merge.diff import (
     counts_of,
     events_between,
     recorded_events,
+    restricted,
     table_changes,
 )
 from omnigraph.representation import brief
@@ -281,19 +283,19 @@ class Feed:
 
     def slices(self, end: Cursor, most: int) -> tuple[CommitRow, Iterator[CommitSlice]]:
         """The commit before a position of ``after``, in slices of at most ``most``."""
-        parent: CommitRow | None = None
-        for row in self.chain():
+        chain = self.chain()
+        for position, row in enumerate(chain):
             if row.commit_id == end.commit:
-                content = self._content(row, parent, self._resolved(end))
+                before = commit_before(chain, position)
+                content = self._content(row, before, self._resolved(end))
                 starts = range(0, content.size, most)
                 return row, ((start, *content.some(start, most)) for start in starts)
-            parent = row
         raise CommitNotFound(f"commit '{end.commit}' not found", details={"commit_id": end.commit})
 
     # -- commits -------------------------------------------------------------------------
 
     def _commits_after(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:
-        """The commits after a cursor, each with its predecessor, oldest first."""
+        """The commits after a cursor, each with the one that it is compared with, oldest first."""
         chain = self.chain()
         start = 0
         if cursor.commit is not None:
@@ -304,7 +306,7 @@ class Feed:
                 raise self._gap(message, cursor.commit, chain)
             start = ids.index(cursor.commit) + 1
         for position in range(start, len(chain)):
-            yield chain[position], chain[position - 1] if position else None
+            yield chain[position], commit_before(chain, position)
 
     def chain(self) -> list[CommitRow]:
         head = self._store.manifest(self._branch).current().head
@@ -321,7 +323,7 @@ class Feed:
         """The first position from which every commit can still be read."""
         oldest: Cursor | None = None
         for position in range(len(chain) - 1, -1, -1):
-            row, parent = chain[position], chain[position - 1] if position else None
+            row, parent = chain[position], commit_before(chain, position)
             try:
                 self._state(row)
                 oldest = Cursor(self._branch, row.commit_id)
@@ -361,7 +363,9 @@ class Feed:
             before = None if parent is None else self._under_schema(parent)
             after = self._under_schema(row)
             between = events_between(None if before is None else before.schema, after.schema)
-            tables = tuple(table_changes(self._store, before, after, wanted))
+            tables = tuple(
+                restricted(table_changes(self._store, before, after, wanted), written_ids(row))
+            )
         except (HistoryGone, StorageMissing) as error:
             message = f"the changes of commit '{row.commit_id}' were removed by cleanup"
             raise self._gap(message, row.commit_id, self.chain()) from error

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.commit.group_members import WrittenIds
 from omnigraph.commit.metadata import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
@@ -63,14 +64,22 @@ class MergePlan:
 
 
 def changed_tables(
-    catalog: Catalog, base: MergeState, source: Snapshot, gap: AncestryGap | None
+    catalog: Catalog,
+    base: MergeState,
+    source: Snapshot,
+    gap: AncestryGap | None,
+    ids: WrittenIds | None = None,
 ) -> dict[str, EntityType]:
-    """The types whose tables a merge may write: any, if the base is incomplete."""
+    """The types whose tables a merge may write: any, if the base is incomplete.
+
+    With ``ids`` only the tables of these rows.
+    """
     types = {entity_type.table_key: entity_type for entity_type in entity_types(catalog)}
     return {
         key: types[key]
         for key in sorted(types)
-        if gap is not None or table_versions(base, key) != {source.table_version(key)}
+        if (ids is None or key in ids)
+        and (gap is not None or table_versions(base, key) != {source.table_version(key)})
     }
 
 
@@ -82,22 +91,28 @@ def plan_merge(
     target: Snapshot,
     resolution: Resolution,
     gap: AncestryGap | None = None,
+    ids: WrittenIds | None = None,
 ) -> MergePlan:
-    """Apply the changes from base to source to the target, collecting conflicts."""
+    """Apply the changes from base to source to the target, collecting conflicts.
+
+    ``ids`` restrict the changes to some rows of some tables.
+    """
     deltas: dict[str, TableDelta] = {}
     counts: dict[str, TableCounts] = {}
     conflicts: list[RowConflict] = []
     located: dict[str, LocatedRows] = {}
-    for key, entity_type in changed_tables(catalog, base, source, gap).items():
+    for key, entity_type in changed_tables(catalog, base, source, gap, ids).items():
         if source.table_version(key) == target.table_version(key):
             continue
         theirs = changes_between(store, entity_type, base, source)
+        if ids is not None:
+            theirs = theirs.of_rows(ids[key])
         if theirs.is_empty and gap is None:
             continue
         ours = changes_between(store, entity_type, base, target)
         if gap is not None:
-            ids = _unknown_ids(store, entity_type, base, gap, theirs, ours)
-            theirs, ours = mark_unknown(entity_type, theirs, ours, ids)
+            unknown = _unknown_ids(store, entity_type, base, gap, theirs, ours)
+            theirs, ours = mark_unknown(entity_type, theirs, ours, unknown)
         merged = merge_rows(entity_type, theirs, ours, resolution)
         conflicts += merged.conflicts
         if not merged.is_empty:

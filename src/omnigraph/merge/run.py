@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from omnigraph.commit.ancestry import MergeLineage
 from omnigraph.commit.branches import Branches
+from omnigraph.commit.group_members import WrittenIds, commit_before, written_ids
 from omnigraph.commit.history import History
 from omnigraph.commit.metadata import MERGE, TableCounts
 from omnigraph.commit.names import branch_label, normal_branch
@@ -28,6 +29,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.merge.bases import Ancestry, AncestryGap, MergeState, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
+from omnigraph.merge.feed import first_parents
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge, stage_merge
 from omnigraph.representation import brief, counts_html
 
@@ -117,8 +119,12 @@ class _Merge:
         *,
         find_base: Callable[[Snapshot], _MergeBase] | None = None,
         extra: Mapping[str, Any] | None = None,
+        ids: WrittenIds | None = None,
     ) -> None:
-        """``find_base`` looks the base up again when the target has moved."""
+        """``find_base`` looks the base up again when the target has moved.
+
+        ``ids`` restrict the changes to some rows of some tables.
+        """
         self.base = base
         self._counts: Mapping[str, TableCounts] = {}
         self._resolution = Resolution(options.resolve)
@@ -129,7 +135,8 @@ class _Merge:
         self._options = options
         self._find_base = find_base
         self._extra = dict(extra or {})
-        self._touches = frozenset(changed_tables(catalog, base.state, source, base.gap))
+        self._ids = ids
+        self._touches = frozenset(changed_tables(catalog, base.state, source, base.gap, ids))
 
     def run(self, kind: WriterKind, into: str | None, head: str | None = None) -> MergeReport:
         """Commit it, with the head of a merged branch, or preview it on the newest state."""
@@ -167,7 +174,7 @@ class _Merge:
             self.base = self._find_base(target)
         base, gap = self.base.state, self.base.gap
         plan = plan_merge(
-            self._store, self._catalog, base, self._source, target, self._resolution, gap
+            self._store, self._catalog, base, self._source, target, self._resolution, gap, self._ids
         )
         self._resolution.check_used()
         self._counts = plan.counts
@@ -279,40 +286,49 @@ def revert_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
     """Undo the changes of a commit by a new commit; later changes stay."""
-    before, after = _change_of(store, commit_id)
-    return _replay(store, catalog, after, before, branch, options, {REVERTS: commit_id})
+    before, after, ids = _change_of(store, commit_id)
+    return _replay(store, catalog, (after, before, ids), branch, options, {REVERTS: commit_id})
 
 
 def pick_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
     """Apply the changes of a commit of any branch to a branch, by a new commit."""
-    before, after = _change_of(store, commit_id)
-    return _replay(store, catalog, before, after, branch, options, {PICKS: commit_id})
+    change = _change_of(store, commit_id)
+    return _replay(store, catalog, change, branch, options, {PICKS: commit_id})
 
 
-def _change_of(store: GraphStore, commit_id: str) -> tuple[Snapshot, Snapshot]:
-    """The states before and after a commit."""
-    history = History(store)
-    parent = history.commit(commit_id).parent
+_CommitChange: TypeAlias = tuple[Snapshot, Snapshot, WrittenIds | None]
+"""Two states, and the rows that are compared; all of them without ids."""
+
+
+def _change_of(store: GraphStore, commit_id: str) -> _CommitChange:
+    """The states before and after a commit; for a member of a group those of the group."""
+    history, ids = History(store), None
+    commit = history.commit(commit_id)
+    parent = commit.parent
+    if commit.group is not None:
+        chain = first_parents(store, normal_branch(commit.branch), commit.commit_id)
+        before, ids = commit_before(chain, len(chain) - 1), written_ids(chain[-1])
+        parent = None if before is None else before.commit_id
     if parent is None:
         raise InputError(
             f"commit '{commit_id}' is the first of the graph",
             hint="there is nothing before it to compare with",
             details={"commit_id": commit_id},
         )
-    return history.snapshot_of(parent), history.snapshot_of(commit_id)
+    return history.snapshot_of(parent), history.snapshot_of(commit_id), ids
 
 
 def _replay(
     store: GraphStore,
     catalog: Catalog,
-    base: Snapshot,
-    source: Snapshot,
+    change: _CommitChange,
     branch: str,
     options: MergeOptions,
     extra: Mapping[str, str],
 ) -> MergeReport:
+    base, source, ids = change
     into = normal_branch(branch)
     refuse_while_schema_changes(store)
     now = store.manifest(into).current().schema
@@ -326,6 +342,6 @@ def _replay(
     (commit_id,) = extra.values()
     names = (commit_id, branch_label(into))
     merge_base = _MergeBase(_head(base), base)
-    merge = _Merge(store, catalog, merge_base, source, names, options, extra=extra)
+    merge = _Merge(store, catalog, merge_base, source, names, options, extra=extra, ids=ids)
     with detect_branch_deletion(store, into):
         return merge.run(WriterKind.MUTATION, into)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from omnigraph.cli.options import add_snapshot, snapshot_arguments, whole_number
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import field_lines, show_report, yes_no
-from omnigraph.cli.targets import open_graph
+from omnigraph.cli.targets import open_graph, take_snapshot
 from omnigraph.errors import InputError, NotFound
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run_blob_get(arguments: argparse.Namespace) -> int:
             hint="name a file with --out, or use a pipe",
         )
     with open_graph(arguments, "r") as (graph, _):
-        snapshot = graph.snapshot(**snapshot_arguments(arguments))
+        snapshot = take_snapshot(graph, **snapshot_arguments(arguments))
         size = _info(snapshot, arguments).size
         end = size if arguments.length is None else min(size, arguments.offset + arguments.length)
         chunks = (
@@ -72,7 +72,7 @@ def run_blob_get(arguments: argparse.Namespace) -> int:
 def run_blob_stat(arguments: argparse.Namespace) -> int:
     """Shows the size of a Blob and where it is stored, without reading it."""
     with open_graph(arguments, "r") as (graph, _):
-        info = _info(graph.snapshot(**snapshot_arguments(arguments)), arguments)
+        info = _info(take_snapshot(graph, **snapshot_arguments(arguments)), arguments)
     is_managed = info.uri is None
     document = {
         "entity": arguments.entity,

@@ -193,7 +193,8 @@ def run_tag_create(arguments: argparse.Namespace) -> int:
                 error.message, hint="pass --move to move it", details=error.details
             ) from error
     document = {"uri": target.uri, **_tag_json(tag)}
-    return show_report(arguments, document, f"tagged {tag.commit_id} as {tag.name}")
+    shows = "" if tag.shows is None else f"; it shows the state after {tag.shows}, of its group"
+    return show_report(arguments, document, f"tagged {tag.commit_id} as {tag.name}{shows}")
 
 
 def run_tag_list(arguments: argparse.Namespace) -> int:
@@ -218,6 +219,7 @@ def _tag_json(tag: Tag) -> dict[str, Any]:
         "graph_commit_id": tag.commit_id,
         "created_at": tag.created_at,
         "actor_id": tag.actor,
+        **({} if tag.shows is None else {"shows": tag.shows}),
     }
 
 

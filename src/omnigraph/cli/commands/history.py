@@ -6,6 +6,7 @@ import argparse
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.flags import UsageError
@@ -108,7 +109,7 @@ def commit_line(commit: Commit) -> str:
 
 def commit_json(commit: Commit) -> dict[str, Any]:
     """A commit as JSON."""
-    document = {
+    document: dict[str, Any] = {
         "graph_commit_id": commit.commit_id,
         "manifest_branch": None if commit.branch == "main" else commit.branch,
         "manifest_version": commit.version,
@@ -117,6 +118,8 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "actor_id": commit.actor,
         "created_at": commit.created_at,
     }
+    if commit.group is not None:
+        document |= {"group": asdict(commit.group)}
     if not commit.completes:
         return document
     several = len(commit.completes) > 1

@@ -23,7 +23,14 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import field_lines, show_report
-from omnigraph.cli.targets import echo, open_for_write, open_graph, require_consent, resolve_target
+from omnigraph.cli.targets import (
+    echo,
+    open_for_write,
+    open_graph,
+    require_consent,
+    resolve_target,
+    take_snapshot,
+)
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -239,7 +246,7 @@ def run_export(arguments: argparse.Namespace) -> int:
         with progress_bar("export") as line:
             if arguments.out is not None:
                 line.show("writing")
-            snapshot = graph.snapshot(**snapshot_arguments(arguments))
+            snapshot = take_snapshot(graph, **snapshot_arguments(arguments))
             exported: Any = snapshot.export(
                 arguments.out,
                 arguments.format,

@@ -156,6 +156,9 @@ def _changed_type(graph: Graph, commit: Commit, type_name: str) -> bool:
         return False
     from omnigraph.errors import HistoryGone
 
+    if commit.group is not None:
+        counts = _stat(graph, commit) or {}
+        return any(key.partition(":")[2] == type_name for key in counts)
     keys = (f"node:{type_name}", f"edge:{type_name}")
     try:
         before = graph.snapshot(commit=commit.parent)
@@ -179,11 +182,26 @@ def _stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts] | None:
     from omnigraph.errors import HistoryGone
 
     try:
+        if commit.group is not None:
+            return _member_stat(graph, commit)
         before = graph.snapshot(commit=commit.parent)
         tables = before.diff(graph.snapshot(commit=commit.commit_id), summary=True).tables
     except HistoryGone:
         return None
     return dict(sorted(tables.items()))
+
+
+def _member_stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts]:
+    """The same for a member of a group, whose rows are few."""
+    from omnigraph.commit.metadata import TableCounts
+
+    keys: dict[str, list[str]] = {}
+    for change in graph.changes.of_commit(commit.commit_id).changes:
+        keys.setdefault(change.table_key, []).append(change.op.value)
+    return {
+        key: TableCounts(ops.count("insert"), ops.count("update"), ops.count("delete"))
+        for key, ops in sorted(keys.items())
+    }
 
 
 def _commit_json(graph: Graph, log: _CommitLog, commit_id: str, with_stat: bool) -> dict[str, Any]:

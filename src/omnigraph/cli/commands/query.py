@@ -33,7 +33,14 @@ from omnigraph.cli.output.rows import (
     show_result,
 )
 from omnigraph.cli.scopes import ServerAddress
-from omnigraph.cli.targets import GraphTarget, echo, open_for_write, open_graph, resolve_target
+from omnigraph.cli.targets import (
+    GraphTarget,
+    echo,
+    open_for_write,
+    open_graph,
+    resolve_target,
+    take_snapshot,
+)
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Source
 
@@ -62,7 +69,7 @@ def run_query(arguments: argparse.Namespace) -> int:
     format = resolve_format(arguments, target.operator)
     spark = spark_config(arguments)
     with open_graph(arguments, "r", target) as (graph, _):
-        result = graph.snapshot(**snapshot_arguments(arguments)).query(
+        result = take_snapshot(graph, **snapshot_arguments(arguments)).query(
             source,
             arguments.name,
             params,

@@ -13,7 +13,7 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import change_text, counts_text
 from omnigraph.cli.shell.input import SIGNS
 from omnigraph.cli.shell.statements import parse_parameter, parse_value
-from omnigraph.cli.targets import find_snapshot
+from omnigraph.cli.targets import find_snapshot, take_snapshot
 from omnigraph.errors import BranchNotFound, InputError, MergeConflicts, NotFound
 from omnigraph.lang.closest import closest
 
@@ -250,7 +250,7 @@ def _resolve_state(session: Session, word: str) -> dict[str, Any]:
     choices: tuple[dict[str, Any], ...] = ({"tag": word}, {"commit": word})
     for choice in choices:
         try:
-            session.graph.snapshot(**choice)
+            take_snapshot(session.graph, **choice)
         except NotFound:
             continue
         return choice
@@ -263,7 +263,7 @@ def _resolve_state(session: Session, word: str) -> dict[str, Any]:
             f"no tag or commit '{word}'", hint="see .tags and .commits, or \\at none"
         ) from None
     state: dict[str, Any] = {"at": at, "branch": session.branch}
-    session.graph.snapshot(**state)
+    take_snapshot(session.graph, **state)
     return state
 
 

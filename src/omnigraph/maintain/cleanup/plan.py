@@ -31,6 +31,7 @@ from omnigraph.maintain.cleanup.retention import (
     pinned_versions,
     read_states,
     recent_states,
+    shown_by,
 )
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.objects.paths import branch_file
@@ -225,7 +226,12 @@ class _CleanupPlanner:
         existing = {state.commit.commit_id for state in states if state.commit is not None}
         heads = [head.head.commit_id for head in self._heads.values() if head.head is not None]
         wanted = CommitGraph(commits.values(), existing.__contains__).merge_bases(heads)
-        wanted |= {row.commit_id or "" for row in self._store.manifest(None).tags().values()}
+        for tag in self._store.manifest(None).tags().values():
+            wanted.add(tag.commit_id or "")
+            commit = commits.get(tag.commit_id or "")
+            if commit is not None and commit.commit_id not in existing:
+                # A member of a group is shown by the state of the last one.
+                wanted.add(shown_by(self._states.get(commit.branch, ()), commit) or "")
         for branch_states in self._states.values():
             wanted |= feed_commits(self._policy, branch_states)
             self._keep(recent_states(self._policy, branch_states, self._policy.min_age))

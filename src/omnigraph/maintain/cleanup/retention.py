@@ -188,13 +188,28 @@ def recent_states(
 
 
 def feed_commits(policy: CleanupPolicy, states: Sequence[GraphState]) -> set[str]:
-    """The commits that a change feed needs: those within its time, and their parents."""
+    """The commits that a change feed needs: those within its time, and what came before them.
+
+    The state before a group is that of the commit before its first member.
+    """
     if policy.feed is None:
         return set()
     since = int((policy.now - policy.feed).timestamp() * 1_000_000)
-    commits = {s.commit.commit_id: s.commit for s in states if s.commit is not None}
-    recent = [commit for commit in commits.values() if commit.created_at >= since]
-    return {key for commit in recent for key in (commit.commit_id, commit.parent) if key}
+    needed: set[str | None] = set()
+    before: CommitRow | None = None
+    for commit in (state.commit for state in states if state.commit is not None):
+        if commit.created_at >= since:
+            needed |= {commit.commit_id, commit.parent}
+            if before is not None and before.commit_id != commit.commit_id:
+                needed.add(before.commit_id)
+        before = commit
+    return {key for key in needed if key}
+
+
+def shown_by(states: Sequence[GraphState], commit: CommitRow) -> str | None:
+    """The newest commit of the state that shows a commit; none if the state was removed."""
+    heads = [state.commit for state in states if state.commit is not None]
+    return next((head.commit_id for head in heads if head.order >= commit.order), None)
 
 
 def kept_states(

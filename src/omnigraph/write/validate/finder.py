@@ -1,16 +1,8 @@
 """Finds violations of rules about sets of rows.
 
-<<<<<<< HEAD
 A finder finds violations; rules word their messages. The finder here keeps keys in memory, that of
 ``spark.load.joined_keys`` joins them in Spark; both return the same results in the same order.
-Committed rows are looked up by an index if there are few keys, and found in one scan of the needed
-columns if there are many. The tables that were read are recorded: the publish asserts their
-versions.
-=======
-A rule words a violation; a finder finds it. The finder here keeps keys in memory, that of
-``spark.load.joined_keys`` joins them by Spark; both return the same results in the same order.
 The tables that were read are recorded: the publish asserts their versions.
->>>>>>> 240618f (Group commit: small writes that wait on a branch share one publish)
 """
 
 from __future__ import annotations
@@ -37,11 +29,7 @@ _ROW, _OTHER = "row~", "other~"
 
 
 class Committed:
-<<<<<<< HEAD
-    """The committed rows of one snapshot, as seen by a write."""
-=======
-    """One snapshot under the deltas of a write.
->>>>>>> 240618f (Group commit: small writes that wait on a branch share one publish)
+    """The committed rows of one snapshot, as seen by a write.
 
     ``group`` has the rows of the members of its group that are committed before it.
     """
@@ -106,35 +94,6 @@ class Committed:
         return self.before(table_key)
 
 
-<<<<<<< HEAD
-def any_present(table: Table, ids: pa.Array) -> bool:
-    """Whether one of the ids has a row in a table; for many ids a sample is tried first."""
-    if len(ids) > _FEW:
-        some = np.linspace(0, len(ids) - 1, _SAMPLE).astype(np.int64)
-        if any_present(table, ids.take(pa.array(some))):
-            return True
-    return bool(_lookup(table, KEY, ids, [KEY]).num_rows)
-
-
-def _lookup(table: Table, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
-    wanted = pc.unique(values).drop_null()
-    names = list(dict.fromkeys((*columns, column)))
-    if not len(wanted):
-        return table.read(columns, limit=0)
-    keys = len(wanted)
-    if keys <= _FEW or (keys <= _MANY and table.count() > keys * _ROWS_PER_KEY):
-        return table.read(names, pc.field(column).isin(wanted)).select(list(columns))
-    matches = [
-        rows.filter(pc.is_in(rows[column], value_set=wanted))
-        for rows in coalesce_batches(table.scan(names), keys)
-    ]
-    if not matches:
-        return table.read(columns, limit=0)
-    return pa.concat_tables(matches).select(list(columns))
-
-
-=======
->>>>>>> 240618f (Group commit: small writes that wait on a branch share one publish)
 @dataclass(frozen=True, slots=True)
 class DuplicateValue:
     """A row with the unique values of another row."""

@@ -23,7 +23,7 @@ _SAMPLE = 16
 
 
 def any_present(table: Table, ids: pa.Array) -> bool:
-    """Whether one of the ids has a row in a table; of many ids a sample is tried first."""
+    """Whether one of the ids has a row in a table; for many ids a sample is tried first."""
     if len(ids) > _FEW:
         some = np.linspace(0, len(ids) - 1, _SAMPLE).astype(np.int64)
         if any_present(table, ids.take(pa.array(some))):
