@@ -24,6 +24,7 @@ from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import spool
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.run import load_into
+from tests.commit.together import Waiting, held
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -117,6 +118,7 @@ query hire($name: String, $company: String) {
   update Person set { age: 50 } where name = "Ada"
 }
 """
+_ADD = 'query add() { insert Person { name: "Grace", age: 30 } }'
 _MERGED: tuple[dict[str, Any], ...] = (
     {"edge": "Knows", "from": "Ada", "to": "Grace", "data": {"id": "k1"}},
     {"edge": "Knows", "from": "Grace", "to": "Ada", "data": {"id": "k9"}},
@@ -132,6 +134,27 @@ def mutate(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.mutate(_HIRE, "hire", {"name": "Grace", "company": "Beta"}, idempotency_key="once")
+
+
+def write_group(root: Path, durability: str = "disk") -> Iterator[None]:
+    """Three writes of all four types that waited for another, and are committed at once."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    colleague = {"type": "Person", "data": {"name": "Bob", "age": 40}}
+    company = {"type": "Company", "data": {"name": "Beta"}}
+    work = {"edge": "WorksAt", "from": "Bob", "to": "Beta", "data": {"id": "w9"}}
+    waiting = Waiting(
+        [
+            lambda: graph.mutate(_ADD, idempotency_key="once"),
+            lambda: graph.load([colleague, company, work], actor="bea"),
+            lambda: graph.append(rows("Person", "Hal") | rows("Knows", "k9"), actor="cem"),
+        ]
+    )
+    with held(graph) as queue:
+        waiting.start(queue)
+        yield
+    for outcome in waiting.join():
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def delete_and_cascade(root: Path, durability: str = "disk") -> Iterator[None]:

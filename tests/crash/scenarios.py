@@ -320,6 +320,7 @@ WRITERS = (
     Scenario("upsert", operations.upsert_rows, plain, BOTH),
     Scenario("overwrite", operations.overwrite_rows, plain, BOTH),
     Scenario("mutate", operations.mutate, plain, ("Person", "Company")),
+    Scenario("write as a group", operations.write_group, plain, ALL),
     Scenario(
         "delete and cascade",
         operations.delete_and_cascade,
@@ -362,6 +363,12 @@ _RECOVERED: tuple[tuple[str, Build, tuple[str, ...]], ...] = (
         dead(branched, operations.append_on_branch, Failpoint.WRITE_AFTER_TABLES),
         BOTH,
     ),
+    (
+        "roll forward a group",
+        dead(plain, operations.write_group, Failpoint.WRITE_AFTER_TABLES),
+        ALL,
+    ),
+    ("roll back a group", dead(plain, operations.write_group, Failpoint.WRITE_BETWEEN_TABLES), ALL),
     ("roll back", dead(plain, operations.append_several, Failpoint.WRITE_BETWEEN_TABLES), ALL),
     (
         "roll back a fork",

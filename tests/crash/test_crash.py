@@ -127,6 +127,7 @@ def test_every_way_to_recover_is_among_the_scenarios(ready: Get):
     assert forward == {
         "roll forward",
         "roll forward on a branch",
+        "roll forward a group",
         "finish a schema apply",
         "promote staged schema files",
     }

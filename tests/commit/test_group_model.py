@@ -1,0 +1,83 @@
+"""Random writes in groups, with failures and deaths, are the same as those writes alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.commit.group_members import group_of
+from tests.commit.deaths import Died
+from tests.commit.group_model import (
+    check_outcomes,
+    check_reverts,
+    check_same,
+    history,
+    made_alone,
+    new_graph,
+    random_rounds,
+    run_round,
+)
+from tests.rotation import rotation
+
+POINTS = (
+    Failpoint.WRITE_AFTER_LEASES,
+    Failpoint.WRITE_AFTER_SIDECAR,
+    Failpoint.WRITE_BETWEEN_TABLES,
+    Failpoint.WRITE_AFTER_TABLES,
+    Failpoint.PUBLISH_BEFORE,
+    Failpoint.PUBLISH_AFTER,
+    Failpoint.WRITE_AFTER_PUBLISH,
+    Failpoint.WRITE_AFTER_SIDECAR_DELETE,
+)
+
+
+def dying(chance):
+    """Now and then a leader ends at a boundary, as its process would."""
+
+    def hook(crossed):
+        if crossed in POINTS and chance.random() < 0.03:
+            raise Died
+
+    return hook
+
+
+def compared(tmp_path, seed, rounds, reverts, hook=None):
+    chance = random.Random(f"reverts {seed}")
+    plan = random_rounds(seed, rounds)
+    outcomes = []
+    with new_graph(tmp_path / "groups") as graph:
+        for writes in plan:
+            with hooked(hook or (lambda _: None)):
+                outcomes += run_round(graph, writes)
+            graph.refresh()
+        assert any(group_of(row) for row in history(graph))
+        with made_alone(tmp_path / "alone", graph, plan) as alone:
+            check_outcomes(graph, alone, plan, outcomes)
+            check_same(graph, alone)
+            check_reverts(graph, alone, chance, reverts)
+            check_same(graph, alone)
+        assert not graph.maintenance.verify().problems
+
+
+def test_writes_in_groups_are_what_they_are_alone(tmp_path):
+    compared(tmp_path, rotation(), 3, 2)
+
+
+def test_writes_in_groups_whose_leaders_die_are_all_there_or_not_at_all(tmp_path):
+    seed = rotation()
+    compared(tmp_path, seed, 3, 1, dying(random.Random(f"deaths {seed}")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_many_writes_in_groups_are_what_they_are_alone(tmp_path, seed):
+    compared(tmp_path, 1_000 * rotation() + seed, 12, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24))
+def test_many_writes_in_groups_with_deaths_are_all_there_or_not_at_all(tmp_path, seed):
+    number = 1_000 * rotation() + seed
+    compared(tmp_path, number, 12, 4, dying(random.Random(f"deaths {number}")))
