@@ -419,6 +419,21 @@ def test_an_interrupt_reaches_a_thread_that_waits(graph):
     assert names(graph) == ["Ada", "Cy"]
 
 
+def test_who_was_interrupted_while_a_leader_had_it_never_leads(graph):
+    """It overlaps with the leader's write, so it is put back into a queue that it has left."""
+
+    def leave():
+        queue.leave(entry)
+        assert entry.is_abandoned
+
+    waiting = Waiting([adding(graph, "Bob"), adding(graph, "Bob"), adding(graph, "Cy")])
+    with at(Failpoint.WRITE_AFTER_SIDECAR, leave), held(graph) as queue:
+        waiting.start(queue)
+        entry = queue._waiting[1]
+    until(lambda: not queue.is_led and not len(queue))
+    assert adding(graph, "Di")().commit_id
+
+
 def test_many_threads_lose_nothing(graph):
     start = len(rows_of(graph))
     waiting = Waiting(

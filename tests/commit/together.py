@@ -11,7 +11,7 @@ from typing import Any
 from omnigraph import Graph, Receipt
 from omnigraph.commit.group_members import group_of
 from omnigraph.commit.rows import CommitRow
-from omnigraph.commit.write_queue import Ticket, WriteQueue
+from omnigraph.commit.write_queue import QueuedWrite, WriteQueue
 
 PATIENCE = 60.0
 Call = Callable[[], Receipt]
@@ -65,7 +65,7 @@ def until(holds: Callable[[], bool]) -> None:
 def held(graph: Graph, branch: str | None = None) -> Iterator[WriteQueue]:
     """Somebody commits on a branch, so that writes wait until the block ends."""
     queue = graph._handle.store.queues.of(branch)
-    holder = Ticket(None)  # type: ignore[arg-type]
+    holder = QueuedWrite(None)  # type: ignore[arg-type]
     until(lambda: queue.enter(holder) if not queue.is_led else False)
     try:
         yield queue

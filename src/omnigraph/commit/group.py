@@ -21,7 +21,7 @@ from omnigraph.commit.publisher import CommitIntent, refuse_repeat
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
-from omnigraph.commit.write_queue import Ticket, WriteQueue
+from omnigraph.commit.write_queue import QueuedWrite, WriteQueue
 from omnigraph.commit.write_request import (
     GroupBuilder,
     MemberPart,
@@ -39,35 +39,35 @@ from omnigraph.errors import (
 )
 
 MOST_MEMBERS = 16
-_Take: TypeAlias = Callable[[frozenset[str] | None], list[Ticket]]
+_Take: TypeAlias = Callable[[frozenset[str] | None], list[QueuedWrite]]
 
 
 def commit_grouped(store: GraphStore, request: WriteRequest) -> Receipt:
     """Commit a write, with others that wait on its branch if it may be a member of a group."""
     if request.member is None:
         return commit_write(store, request)
-    queue, ticket = store.queues.of(request.branch), Ticket(request)
+    queue, entry = store.queues.of(request.branch), QueuedWrite(request)
     if queue.is_busy:
         try:
             request.member.get_ready()
         except OmniGraphError:
             return commit_write(store, request)
     try:
-        leads = queue.enter(ticket)
+        leads = queue.enter(entry)
         if leads and not queue.was_shared:
             return commit_write(store, request)
-        if leads or queue.wait(ticket, store.timeouts.lease):
-            _lead(store, queue, ticket)
+        if leads or queue.wait(entry, store.timeouts.lease):
+            _lead(store, queue, entry)
     finally:
-        queue.leave(ticket)
-    outcome = ticket.outcome
+        queue.leave(entry)
+    outcome = entry.outcome
     if isinstance(outcome, OmniGraphError):
         raise outcome
     # Whoever did not fit into a group, or whose group was undone, commits by itself, once.
     return commit_write(store, request) if outcome is None else outcome
 
 
-class _Place(Enum):
+class _Membership(Enum):
     """What becomes of a write that a leader has taken."""
 
     OPEN = "open"
@@ -78,7 +78,7 @@ class _Place(Enum):
     ALONE = "alone"
 
 
-def _lead(store: GraphStore, queue: WriteQueue, leader: Ticket) -> None:
+def _lead(store: GraphStore, queue: WriteQueue, leader: QueuedWrite) -> None:
     """Commit a group; every write that was taken has an outcome or waits again at the end."""
     group = _Group(store, queue, leader)
     try:
@@ -95,15 +95,15 @@ def _lead(store: GraphStore, queue: WriteQueue, leader: Ticket) -> None:
 class _Group:
     """The writes that a leader has taken."""
 
-    def __init__(self, store: GraphStore, queue: WriteQueue, leader: Ticket) -> None:
+    def __init__(self, store: GraphStore, queue: WriteQueue, leader: QueuedWrite) -> None:
         self._store = store
         self._queue = queue
         self._leader = leader
-        self._tickets = [leader]
+        self._entries = [leader]
         self._write: _GroupWrite | None = None
         self._take(None)
 
-    def _take(self, touches: frozenset[str] | None) -> list[Ticket]:
+    def _take(self, touches: frozenset[str] | None) -> list[QueuedWrite]:
         """Take what waits, under the same schema; only writes of some tables, if given."""
         schema = self._leader.request.schema_hash
 
@@ -111,13 +111,13 @@ class _Group:
             is_inside = touches is None or request.touches <= touches
             return is_inside and request.schema_hash == schema
 
-        taken = self._queue.take(MOST_MEMBERS - len(self._tickets), fits)
-        self._tickets += taken
+        taken = self._queue.take(MOST_MEMBERS - len(self._entries), fits)
+        self._entries += taken
         return taken
 
     def attempt(self) -> Receipt:
         """Commit the group once; raises where nothing, or nothing certain, came of it."""
-        self._write = _GroupWrite(self._store, self._tickets, self._take)
+        self._write = _GroupWrite(self._store, self._entries, self._take)
         return self._write.run()
 
     # -- the end -------------------------------------------------------------------------
@@ -127,36 +127,36 @@ class _Group:
         assert write is not None
         receipts = write.receipts(version)
         self._queue.was_shared = len(receipts) > 1
-        for ticket in self._sorted_out():
-            self._queue.end(ticket, receipts.get(ticket))
+        for entry in self._sorted_out():
+            self._queue.end(entry, receipts.get(entry))
 
     def fail(self, error: OmniGraphError) -> None:
         """End a group that was not published, or whose outcome is unknown.
 
         What one write alone would have met is its error; with everything else it goes on alone.
         """
-        for ticket in self._sorted_out():
-            self._queue.end(ticket, self._error_of(ticket, error))
+        for entry in self._sorted_out():
+            self._queue.end(entry, self._error_of(entry, error))
 
     def abandon(self) -> None:
         """The leader's thread was interrupted, or met an error that nobody expected."""
         why = "the thread that commits it was interrupted"
-        for ticket in self._sorted_out():
-            intent = self._intent(ticket)
-            self._queue.end(ticket, None if intent is None else pending(intent.commit_id, why))
+        for entry in self._sorted_out():
+            intent = self._intent(entry)
+            self._queue.end(entry, None if intent is None else pending(intent.commit_id, why))
 
-    def _sorted_out(self) -> list[Ticket]:
+    def _sorted_out(self) -> list[QueuedWrite]:
         """Put writes back that have to wait for the next group; the others have to be ended."""
-        later = [] if self._write is None else self._write.at(_Place.LATER)
+        later = [] if self._write is None else self._write.at(_Membership.LATER)
         self._queue.put_back(later)
-        return [ticket for ticket in self._tickets if ticket not in later]
+        return [entry for entry in self._entries if entry not in later]
 
-    def _intent(self, ticket: Ticket) -> CommitIntent | None:
-        return None if self._write is None else self._write.intents.get(ticket)
+    def _intent(self, entry: QueuedWrite) -> CommitIntent | None:
+        return None if self._write is None else self._write.intents.get(entry)
 
-    def _error_of(self, ticket: Ticket, error: OmniGraphError) -> OmniGraphError | None:
-        intent, touches = self._intent(ticket), ticket.request.touches
-        leases = {table_lease(key, ticket.request.branch) for key in touches}
+    def _error_of(self, entry: QueuedWrite, error: OmniGraphError) -> OmniGraphError | None:
+        intent, touches = self._intent(entry), entry.request.touches
+        leases = {table_lease(key, entry.request.branch) for key in touches}
         match error:
             case OutcomePending() if intent is not None:
                 text = error.message.replace(str(error.details["commit_id"]), intent.commit_id)
@@ -175,29 +175,31 @@ class _Group:
 class _GroupWrite(Write):
     """One attempt to commit a group: the steps of one write, with several commits."""
 
-    def __init__(self, store: GraphStore, tickets: Sequence[Ticket], take: _Take) -> None:
-        first = tickets[0].request
-        actors = {ticket.request.actor for ticket in tickets}
+    def __init__(self, store: GraphStore, entries: Sequence[QueuedWrite], take: _Take) -> None:
+        first = entries[0].request
+        actors = {entry.request.actor for entry in entries}
         request = WriteRequest(
             first.kind,
             first.branch,
-            frozenset().union(*(ticket.request.touches for ticket in tickets)),
+            frozenset().union(*(entry.request.touches for entry in entries)),
             self._prepare_members,
             actor=actors.pop() if len(actors) == 1 else None,
             schema_hash=first.schema_hash,
             waits=True,
         )
         super().__init__(store, request)
-        self._tickets = list(tickets)
+        self._entries = list(entries)
         self._take = take
-        self._places: dict[Ticket, _Place] = {}
+        self._memberships: dict[QueuedWrite, _Membership] = {}
         self._parts: list[MemberPart] = []
-        self.intents: dict[Ticket, CommitIntent] = {}
-        """The commits of the members by their tickets, once they are decided."""
+        self.intents: dict[QueuedWrite, CommitIntent] = {}
+        """The commits of the members by their entries, once they are decided."""
 
-    def at(self, place: _Place) -> list[Ticket]:
+    def at(self, membership: _Membership) -> list[QueuedWrite]:
         return [
-            ticket for ticket in self._tickets if self._places.get(ticket, _Place.OPEN) is place
+            entry
+            for entry in self._entries
+            if self._memberships.get(entry, _Membership.OPEN) is membership
         ]
 
     # -- members -------------------------------------------------------------------------
@@ -207,41 +209,41 @@ class _GroupWrite(Write):
 
         Writes that arrive meanwhile are taken too: they would have to wait for this group.
         """
-        member = self._tickets[0].request.member
+        member = self._entries[0].request.member
         if member is None:
             raise InternalError("a write without members leads a group")
         builder = member.begin_group(view)
         keys: set[str] = set()
-        waiting = self._tickets
+        waiting = self._entries
         while waiting:
             self._collect(waiting, view.snapshot, builder, keys)
             waiting = self._take(self._request.touches)
-            self._tickets += waiting
+            self._entries += waiting
         prepared, parts = builder.stage()
         self._parts = list(parts)
         return prepared
 
     def _collect(
-        self, tickets: list[Ticket], snapshot: Snapshot, builder: GroupBuilder, keys: set[str]
+        self, entries: list[QueuedWrite], snapshot: Snapshot, builder: GroupBuilder, keys: set[str]
     ) -> None:
         """Decide about some writes, in order; ``keys`` are the idempotency keys so far."""
         members = []
-        for ticket in tickets:
-            if self._may_join(ticket.request, snapshot):
-                members.append(ticket)
+        for entry in entries:
+            if self._may_join(entry.request, snapshot):
+                members.append(entry)
             else:
-                self._places[ticket] = _Place.ALONE
-        builder.expect([ticket.request.member for ticket in members])
-        for ticket in members:
-            request = ticket.request
+                self._memberships[entry] = _Membership.ALONE
+        builder.expect([entry.request.member for entry in members])
+        for entry in members:
+            request = entry.request
             is_repeated = request.idempotency_key in keys
             try:
                 is_in = not is_repeated and builder.add(request.member)
-            except OmniGraphError:
-                # By itself it meets the error again, and reports it.
-                self._places[ticket] = _Place.ALONE
+            except Exception:
+                # Whatever it is: by itself the write meets it again, and reports it.
+                self._memberships[entry] = _Membership.ALONE
                 continue
-            self._places[ticket] = _Place.IN if is_in else _Place.LATER
+            self._memberships[entry] = _Membership.IN if is_in else _Membership.LATER
             if is_in and request.idempotency_key is not None:
                 keys.add(request.idempotency_key)
 
@@ -254,7 +256,7 @@ class _GroupWrite(Write):
             request.member.get_ready()
             if request.idempotency_key is not None:
                 self._refuse_repeat_of(request, request.idempotency_key)
-        except OmniGraphError:
+        except Exception:
             return False
         return True
 
@@ -267,11 +269,11 @@ class _GroupWrite(Write):
 
     def _describe(self, prepared: PreparedWrite, receipt: Receipt) -> None:
         """Plan a commit for each member: times strictly rising, ids in order."""
-        members, now = self.at(_Place.IN), now_micros()
+        members, now = self.at(_Membership.IN), now_micros()
         ids = [new_ulid() for _ in members]
         intents: list[CommitIntent] = []
-        for index, (ticket, part) in enumerate(zip(members, self._parts, strict=True)):
-            request = ticket.request
+        for index, (entry, part) in enumerate(zip(members, self._parts, strict=True)):
+            request = entry.request
             metadata = commit_metadata(request, part.extra, self._receipt_of(request, part, ""))
             if len(members) > 1:
                 group = Group(ids[-1], index, len(members), part.ids)
@@ -280,17 +282,17 @@ class _GroupWrite(Write):
                 ids[index], request.branch, now + index, request.actor, None, metadata.to_json()
             )
             intents.append(intent)
-            self.intents[ticket] = intent
+            self.intents[entry] = intent
         self._earlier, self._intent = tuple(intents[:-1]), intents[-1]
 
-    def receipts(self, version: int) -> Mapping[Ticket, Receipt]:
-        """The receipts of the members by their tickets."""
+    def receipts(self, version: int) -> Mapping[QueuedWrite, Receipt]:
+        """The receipts of the members by their entries."""
         return {
-            ticket: replace(
-                self._receipt_of(ticket.request, part, self.intents[ticket].commit_id),
+            entry: replace(
+                self._receipt_of(entry.request, part, self.intents[entry].commit_id),
                 version=version,
             )
-            for ticket, part in zip(self.at(_Place.IN), self._parts, strict=True)
+            for entry, part in zip(self.at(_Membership.IN), self._parts, strict=True)
         }
 
     def _receipt_of(self, request: WriteRequest, part: MemberPart, commit_id: str) -> Receipt:

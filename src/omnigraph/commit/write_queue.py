@@ -37,7 +37,7 @@ class Turn(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
+class QueuedWrite:
     """One write in the queue of its branch.
 
     ``outcome`` is set when it has ended: its receipt, its error, or none if it has to be committed
@@ -48,6 +48,8 @@ class Ticket:
     turn: Turn = Turn.WAITS
     outcome: Receipt | OmniGraphError | None = None
     woken: threading.Event = field(default_factory=threading.Event)
+    is_abandoned: bool = False
+    """Whether its thread was interrupted while a leader had it."""
 
 
 class WriteQueue:
@@ -56,8 +58,8 @@ class WriteQueue:
     def __init__(self, branch: str | None) -> None:
         self._branch = branch
         self._lock = threading.Lock()
-        self._waiting: deque[Ticket] = deque()
-        self._leader: Ticket | None = None
+        self._waiting: deque[QueuedWrite] = deque()
+        self._leader: QueuedWrite | None = None
         self._is_closed = False
         self.was_shared = False
         """Whether the last commit had several members: their threads may write again at once."""
@@ -76,61 +78,64 @@ class WriteQueue:
         """Whether somebody commits, or a group has just been committed."""
         return self.is_led or self.was_shared
 
-    def enter(self, ticket: Ticket) -> bool:
-        """Lead if nobody does, else wait; says whether the ticket leads."""
+    def enter(self, entry: QueuedWrite) -> bool:
+        """Lead if nobody does, else wait; says whether the entry leads."""
         with self._lock:
             if self._is_closed:
                 raise _closed()
             if self._leader is None:
-                self._leader, ticket.turn = ticket, Turn.LEADS
+                self._leader, entry.turn = entry, Turn.LEADS
                 return True
-            self._waiting.append(ticket)
+            self._waiting.append(entry)
             return False
 
-    def wait(self, ticket: Ticket, timeout: float) -> bool:
-        """Wait until a ticket leads or has ended; says which. ``Conflict`` if it takes too long.
+    def wait(self, entry: QueuedWrite, timeout: float) -> bool:
+        """Wait until an entry leads or has ended; says which. ``Conflict`` if it takes too long.
 
-        A ticket that a leader has taken is waited for: its write may be published already.
+        An entry that a leader has taken is waited for: its write may be published already.
         """
         deadline = time.monotonic() + timeout
-        while not ticket.woken.wait(max(deadline - time.monotonic(), _LOOK_SECONDS)):
+        while not entry.woken.wait(max(deadline - time.monotonic(), _LOOK_SECONDS)):
             with self._lock:
-                if ticket.turn is Turn.WAITS and time.monotonic() >= deadline:
-                    self._waiting.remove(ticket)
-                    ticket.turn = Turn.ENDED
+                if entry.turn is Turn.WAITS and time.monotonic() >= deadline:
+                    self._waiting.remove(entry)
+                    entry.turn = Turn.ENDED
                     raise self._busy(timeout)
-        return ticket.turn is Turn.LEADS
+        return entry.turn is Turn.LEADS
 
-    def take(self, most: int, fits: Callable[[WriteRequest], bool]) -> list[Ticket]:
+    def take(self, most: int, fits: Callable[[WriteRequest], bool]) -> list[QueuedWrite]:
         """Take waiting writes that fit, first come first; for the leader only."""
         with self._lock:
-            taken = [ticket for ticket in self._waiting if fits(ticket.request)][: max(most, 0)]
-            for ticket in taken:
-                ticket.turn = Turn.TAKEN
-                self._waiting.remove(ticket)
+            taken = [entry for entry in self._waiting if fits(entry.request)][: max(most, 0)]
+            for entry in taken:
+                entry.turn = Turn.TAKEN
+                self._waiting.remove(entry)
         return taken
 
-    def put_back(self, tickets: Sequence[Ticket]) -> None:
+    def put_back(self, entries: Sequence[QueuedWrite]) -> None:
         """Let taken writes wait again, before all others."""
         with self._lock:
-            for ticket in reversed(tickets):
+            for entry in reversed(entries):
                 if self._is_closed:
-                    _end(ticket, _closed())
-                elif ticket.turn is Turn.TAKEN:
-                    ticket.turn = Turn.WAITS
-                    self._waiting.appendleft(ticket)
+                    _end(entry, _closed())
+                elif entry.is_abandoned:
+                    _end(entry, None)
+                elif entry.turn is Turn.TAKEN:
+                    entry.turn = Turn.WAITS
+                    self._waiting.appendleft(entry)
 
-    def end(self, ticket: Ticket, outcome: Receipt | OmniGraphError | None) -> None:
+    def end(self, entry: QueuedWrite, outcome: Receipt | OmniGraphError | None) -> None:
         """End a write that the leader has taken, or its own."""
         with self._lock:
-            _end(ticket, outcome)
+            _end(entry, outcome)
 
-    def leave(self, ticket: Ticket) -> None:
+    def leave(self, entry: QueuedWrite) -> None:
         """Leave the queue, however the write ended; if it leads, the next one does from now on."""
         with self._lock:
-            if ticket.turn is Turn.WAITS and ticket in self._waiting:
-                self._waiting.remove(ticket)
-            if self._leader is not ticket:
+            entry.is_abandoned = entry.turn is Turn.TAKEN
+            if entry.turn is Turn.WAITS and entry in self._waiting:
+                self._waiting.remove(entry)
+            if self._leader is not entry:
                 return
             self._leader = self._waiting.popleft() if self._waiting else None
             if self._leader is not None:
@@ -153,10 +158,10 @@ class WriteQueue:
         )
 
 
-def _end(ticket: Ticket, outcome: Receipt | OmniGraphError | None) -> None:
-    if ticket.turn is not Turn.ENDED:
-        ticket.turn, ticket.outcome = Turn.ENDED, outcome
-        ticket.woken.set()
+def _end(entry: QueuedWrite, outcome: Receipt | OmniGraphError | None) -> None:
+    if entry.turn is not Turn.ENDED:
+        entry.turn, entry.outcome = Turn.ENDED, outcome
+        entry.woken.set()
 
 
 def _closed() -> Closed:

@@ -27,7 +27,7 @@ class GroupState:
         self._snapshot = snapshot
         self._earlier: dict[str, list[pa.Table]] = {}
         self._wanted: dict[tuple[str, str], tuple[list[pa.Array], list[str]]] = {}
-        self._found: dict[tuple[str, str], tuple[pa.Array, pa.Table]] = {}
+        self._looked_up: dict[tuple[str, str], tuple[pa.Array, pa.Table]] = {}
         """By table and column, the values that were looked up, and the rows with one of them."""
 
     # -- committed rows ------------------------------------------------------------------
@@ -54,13 +54,13 @@ class GroupState:
 
     def read(self) -> None:
         """Look up the committed rows that announced rows need."""
-        self._found.clear()
+        self._looked_up.clear()
         for (table_key, column), (arrays, columns) in self._wanted.items():
             if arrays and self._has_rows(table_key):
                 values = pc.unique(pa.concat_arrays(arrays))
                 names = list(dict.fromkeys((*columns, column)))
                 rows = self._look_up(table_key, column, values, names)
-                self._found[table_key, column] = values, rows
+                self._looked_up[table_key, column] = values, rows
         self._wanted.clear()
 
     def _has_rows(self, table_key: str) -> bool:
@@ -70,8 +70,8 @@ class GroupState:
     def _look_up(
         self, table_key: str, column: str, values: pa.Array, columns: list[str]
     ) -> pa.Table:
-        looked_up, rows = self._found.get((table_key, column), (values.slice(0, 0), None))
-        if rows is None or not pc.all(pc.is_in(values, value_set=looked_up)).as_py():
+        values_seen, rows = self._looked_up.get((table_key, column), (values.slice(0, 0), None))
+        if rows is None or not pc.all(pc.is_in(values, value_set=values_seen)).as_py():
             pin = self._snapshot.pins[table_key]
             return look_up(self._store.table(pin), column, values, columns)
         return _with(rows, column, values).select(columns)
