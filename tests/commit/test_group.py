@@ -23,6 +23,7 @@ from omnigraph.errors import (
     KeyConflict,
     OrphanEdge,
     OutcomePending,
+    StorageUnavailable,
     UniqueViolation,
     VersionMismatch,
 )
@@ -301,6 +302,19 @@ def test_a_race_that_is_lost_is_the_conflict_of_those_who_write_the_table(graph,
     assert lost is not lost_too
     assert went_on.commit_id
     assert names(graph) == ["Ada"]
+
+
+def test_a_disk_that_fails_is_the_error_of_each_member(graph, path):
+    failure = StorageUnavailable("the disk failed", hint="check it")
+    with at(Failpoint.WRITE_AFTER_TABLES, raising(failure)):
+        one, other, alone = together(
+            graph, adding(graph, "Bob"), adding(graph, "Cy"), knowing(graph, "Ada", "Nobody")
+        )
+    assert one.to_json() == other.to_json() == failure.to_json()
+    assert one is not other
+    assert isinstance(alone, OrphanEdge)
+    assert names(graph) == ["Ada"]
+    assert not list((path / "__recovery").glob("*.json"))
 
 
 def test_contention_leaves_each_with_its_own_pending_commit(graph, path, monkeypatch):

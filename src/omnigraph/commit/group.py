@@ -34,7 +34,7 @@ from omnigraph.errors import (
     InternalError,
     OmniGraphError,
     OutcomePending,
-    StorageCorrupt,
+    StorageError,
     VersionMismatch,
 )
 
@@ -151,6 +151,9 @@ class _Group:
         self._queue.put_back(later)
         return [entry for entry in self._entries if entry not in later]
 
+    def _excluded(self) -> list[QueuedWrite]:
+        return [] if self._write is None else self._write.at(_Membership.ALONE)
+
     def _intent(self, entry: QueuedWrite) -> CommitIntent | None:
         return None if self._write is None else self._write.intents.get(entry)
 
@@ -163,7 +166,8 @@ class _Group:
                 return OutcomePending(
                     text, hint=error.hint, details={"commit_id": intent.commit_id}
                 )
-            case StorageCorrupt() if intent is not None:
+            case StorageError() if entry not in self._excluded():
+                # The disk has just failed: a second attempt is for the caller to decide.
                 return copy.copy(error)
             case VersionMismatch() if error.details["table_key"] in touches:
                 return copy.copy(error)
