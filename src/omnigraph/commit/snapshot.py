@@ -152,12 +152,13 @@ class ManifestState:
     def add_arrow(self, table: pa.Table) -> None:
         """Add many rows; only those that can matter are read one by one."""
         kinds = table["object_type"]
-        many = pc.is_in(kinds, pa.array([VersionRow.kind, CommitRow.kind]))
+        is_version = pc.equal(kinds, pa.scalar(VersionRow.kind, kinds.type))
+        is_commit = pc.equal(kinds, pa.scalar(CommitRow.kind, kinds.type))
         self.rows += table.num_rows
         before = self.rows
-        self.add(from_arrow(table.filter(pc.invert(many))))
-        self.add(from_arrow(_newest(table.filter(pc.equal(kinds, VersionRow.kind)), "table_key")))
-        commits = table.filter(pc.equal(kinds, CommitRow.kind))
+        self.add(from_arrow(table.filter(pc.invert(pc.or_(is_version, is_commit)))))
+        self.add(from_arrow(_newest(table.filter(is_version), "table_key")))
+        commits = table.filter(is_commit)
         self.add(from_arrow(_newest(commits, None)))
         keyed = pc.match_substring_regex(commits["metadata"], _REMEMBERED)
         self.add(from_arrow(commits.filter(keyed)))
@@ -210,7 +211,7 @@ def _newest(table: pa.Table, group: str | None) -> pa.Table:
         for position, (name, version) in enumerate(zip(groups, versions, strict=True))
         if version == best[name]
     ]
-    return table.take(keep)
+    return table.take(pa.array(keep, pa.int64()))
 
 
 _LOCK = threading.Lock()

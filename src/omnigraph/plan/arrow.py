@@ -56,7 +56,7 @@ def _is_short(options: typed.TypedExpr) -> bool:
 
 _MOST_PUSHED = 10_000
 _NULL = pa.scalar(None, pa.bool_())
-_FALSE = pa.scalar(False)
+_FALSE = pa.scalar(False, pa.bool_())
 _RELATIONS = {
     typed.Relation.EQ: "equal",
     typed.Relation.NE: "not_equal",

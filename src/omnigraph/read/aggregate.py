@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.plan.live import SET_FUNCTIONS
 from omnigraph.read.frame import Frame, Numbers, sums
 from omnigraph.read.order import SortColumn, sort_indices
@@ -112,7 +113,7 @@ def _codes(column: pa.Array) -> tuple[Ints, int]:
         codes = np.array([numbers.setdefault(t, len(numbers)) for t in texts], np.int64)
         return codes, len(numbers) or 1
     encoded = pc.dictionary_encode(column, null_encoding="encode")
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = numpy_view(encoded.indices).astype(np.int64)
     return codes, max(len(encoded.dictionary), 1)
 
 
@@ -127,13 +128,13 @@ def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, coun
         frame, groups = _different_nodes(frame, expr.arg, groups, count)
         weights = frame.weights
     values = values_of(run, frame, expr.arg)
-    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    valid = numpy_view(values.is_valid())
     if expr.function in SET_FUNCTIONS:
         return _extreme(run, values, valid, groups, count, expr)
     if expr.distinct:
         values, groups, weights = _different(values, valid, groups)
         valid = np.ones(len(values), bool)
-    numbers = values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+    numbers = numpy_view(values.cast(pa.float64(), safe=False).fill_null(0.0))
     counts = _sums(groups, valid.astype(np.int64), weights, count)
     sums = np.bincount(groups, numbers if weights is None else numbers * weights, count)
     empty = counts == 0
@@ -153,7 +154,7 @@ def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: i
     if isinstance(expr.arg, typed.Entity) and expr.arg.variable in frame.nodes:
         return _different_numbers(frame.nodes[expr.arg.variable], groups, count)
     values = values_of(run, frame, expr.arg)
-    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    valid = numpy_view(values.is_valid())
     if not expr.distinct:
         return _sums(groups, valid.astype(np.int64), frame.weights, count)
     _, groups, _ = _different(values, valid, groups)

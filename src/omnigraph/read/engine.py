@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.plan.live import named_variables
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.aggregate import aggregated
@@ -136,7 +137,7 @@ def _sorted_rows(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Int
         best, *ranks = run.searches.order(frame, first, end)
         exprs = exprs[1:]
         # A search keeps its matches only.
-        kept = np.flatnonzero(best.values.is_valid().to_numpy(zero_copy_only=False))
+        kept = np.flatnonzero(numpy_view(best.values.is_valid()))
     run.fetch(frame, [expr for expr, _ in exprs])
     keys = [SortColumn(values_of(run, frame, expr), descending) for expr, descending in exprs]
     if isinstance(first, typed.Score):

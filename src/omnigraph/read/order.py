@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.values.arrow import date_width
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.read.limits import Check, unlimited
 
 Ints = npt.NDArray[np.int64]
@@ -44,7 +45,7 @@ def sort_indices(keys: Sequence[SortColumn], check: Check = unlimited) -> Ints:
     ways = ["descending" if column.descending else "ascending" for column in columns]
     table = pa.Table.from_arrays([column.values for column in columns], names)
     order = pc.sort_indices(table, sort_keys=list(zip(names, ways, strict=True)))
-    indices: Ints = order.to_numpy().astype(np.int64)
+    indices: Ints = numpy_view(order).astype(np.int64)
     return indices
 
 
@@ -66,10 +67,10 @@ def _ranks(values: pa.Array) -> npt.NDArray[Any]:
     if _is_plain_number(values.type):
         return _as_numbers(values)
     encoded = values.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    order = numpy_view(pc.sort_indices(encoded.dictionary))
     ranks = np.empty(len(order), np.int32)
     ranks[order] = np.arange(len(order), dtype=np.int32)
-    codes: npt.NDArray[Any] = ranks[encoded.indices.to_numpy()]
+    codes: npt.NDArray[Any] = ranks[numpy_view(encoded.indices)]
     return codes
 
 
@@ -93,9 +94,9 @@ def _comparable(values: pa.Array) -> list[pa.Array]:
 
 def _any_value(type_: pa.DataType) -> pa.Scalar:
     if pa.types.is_string(type_):
-        return pa.scalar("")
+        return pa.scalar("", pa.string())
     if pa.types.is_boolean(type_):
-        return pa.scalar(False)
+        return pa.scalar(False, pa.bool_())
     if pa.types.is_date(type_):
         return pa.array([0], date_width(type_)).view(type_)[0]
     return pa.scalar(0, pa.int64()).cast(type_)
@@ -110,7 +111,7 @@ def first_candidates(key: SortColumn, count: int) -> Ints | None:
     rows = len(values)
     if not 0 < count < rows // _WORTH_IT or not _is_plain_number(values.type):
         return None
-    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    valid = numpy_view(values.is_valid())
     missing = rows - int(valid.sum())
     if not key.descending and missing >= count:
         return np.flatnonzero(~valid)
@@ -137,5 +138,5 @@ def _as_numbers(values: pa.Array) -> npt.NDArray[Any]:
         values = values.view(date_width(values.type))
     if values.null_count:
         values = values.fill_null(0)
-    numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = numpy_view(values)
     return numbers

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.blocks import kept_rows
@@ -98,7 +99,7 @@ def _by_table(
         return Frame(1, weights=np.array([source.rows], np.int64)) if source.rows else Frame(0)
     if index is not None:
         rows = _column(run, source.table().scan([], pushed, row_ids=True), "_rowid", pa.uint64())
-        return Frame(len(rows), {name: index.numbers_of_rows(rows.to_numpy())})
+        return Frame(len(rows), {name: index.numbers_of_rows(numpy_view(rows))})
     texts = _column(run, source.table().scan([ID], pushed), ID, pa.string())
     return Frame(len(texts), {name: source.ids.numbers(texts)})
 

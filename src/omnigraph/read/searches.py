@@ -16,6 +16,7 @@ import pyarrow as pa
 from omnigraph.embed import resolve_query_vector
 from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.limits import Check, unlimited
@@ -68,7 +69,7 @@ class Searches:
         if not exact:
             return pa.array(is_match)
         texts = self._run.column(frame, variable, column)
-        return pa.array(is_match, mask=texts.is_null().to_numpy(zero_copy_only=False))
+        return pa.array(is_match, mask=numpy_view(texts.is_null()))
 
     # -- columns -------------------------------------------------------------------------
 
@@ -244,7 +245,7 @@ def match_rows(
     edits = None if expr.max_edits is None else _number(expr.max_edits)
     texts = context.column(frame, expr.field.variable, expr.field.name)
     is_match = matches(texts, expr.function, query, edits, check)
-    return pa.array(is_match, mask=texts.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(is_match, mask=numpy_view(texts.is_null()))
 
 
 def spread(

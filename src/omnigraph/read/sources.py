@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query.checked import Direction
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.read.gate import GATE
 from omnigraph.read.traverse import TraversalChoice, TraversalSettings, choose
@@ -211,7 +212,7 @@ class NodeSource(_Source["NodeType", NodeIndex]):
         unique, inverse = np.unique(numbers, return_inverse=True)
         texts = self.ids.texts(unique)
         rows = self.table().read([ID, *names], pc.field(ID).isin(texts))
-        indices = pc.index_in(texts, value_set=rows[ID]).fill_null(-1).to_numpy()
+        indices = numpy_view(pc.index_in(texts, value_set=rows[ID]).fill_null(-1))
         return gather(rows, names, indices[inverse])
 
     def present(self, numbers: Numbers) -> Mask:
@@ -222,7 +223,7 @@ class NodeSource(_Source["NodeType", NodeIndex]):
         unique, inverse = np.unique(numbers, return_inverse=True)
         texts = self.ids.texts(unique)
         rows = self.table().read([ID], pc.field(ID).isin(texts))
-        is_present: Mask = pc.is_in(texts, value_set=rows[ID]).to_numpy(zero_copy_only=False)
+        is_present: Mask = numpy_view(pc.is_in(texts, value_set=rows[ID]))
         return is_present[inverse]
 
 
@@ -310,9 +311,9 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
     ) -> tuple[Numbers, Numbers, Ints]:
         texts = self.ends[end].ids.texts(sources)
         rows = self.table().read([near, far], pc.field(near).isin(texts), row_ids=True)
-        own = pc.index_in(rows[near], value_set=texts).combine_chunks().to_numpy()
+        own = numpy_view(pc.index_in(rows[near], value_set=texts).combine_chunks())
         other = self.ends[1 - end].ids.numbers(rows[far])
-        return own.astype(np.int32), other, rows["_rowid"].to_numpy().astype(np.int64)
+        return own.astype(np.int32), other, numpy_view(rows["_rowid"]).astype(np.int64)
 
     # -- values --------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.plan.arrow import ArrowVisitor
 from omnigraph.read.frame import Frame, Mask
 
@@ -158,7 +159,7 @@ def keeps(context: EvalContext, frame: Frame, condition: typed.TypedExpr) -> Mas
     truth = _Values(context, frame, exact=False).visit(condition)
     if isinstance(truth, pa.Scalar):
         return np.full(frame.rows, truth.as_py() is True)
-    mask: Mask = truth.fill_null(False).to_numpy(zero_copy_only=False)
+    mask: Mask = numpy_view(truth.fill_null(False))
     return mask
 
 

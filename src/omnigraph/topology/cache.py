@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import MemoryExceeded
+from omnigraph.lang.values.numpy_view import numpy_view
 
 if TYPE_CHECKING:
     from omnigraph.storage.tables.table import FragmentInfo, Table
@@ -138,7 +139,7 @@ class TableCache:
             encoded = pc.dictionary_encode(column, null_encoding="encode")
             null = pc.index_in(pa.scalar(None, column.type), value_set=encoded.dictionary).as_py()
             codes = Codes(
-                encoded.indices.to_numpy(zero_copy_only=False),
+                numpy_view(encoded.indices),
                 len(encoded.dictionary),
                 -1 if null is None else null,
             )
@@ -181,7 +182,7 @@ class TableCache:
             entry = missing[number]
             for name in columns:
                 entry.columns[name] = one_array(rows[name])
-            entry.row_ids = one_array(rows["_rowid"]).to_numpy().view(np.int64)
+            entry.row_ids = numpy_view(one_array(rows["_rowid"])).view(np.int64)
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:

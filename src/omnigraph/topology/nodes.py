@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.topology.cache import Codes, RowIds, TableCache
 
 Numbers = npt.NDArray[np.int32]
@@ -73,7 +74,7 @@ class Ids:
             one_by_one = map(self.number, values)
             return np.array([n for n in one_by_one if n is not None], np.int32)
         indices = pc.index_in(pa.array(values, pa.string()), value_set=self.array())
-        numbers: Numbers = indices.drop_null().to_numpy()
+        numbers: Numbers = numpy_view(indices.drop_null())
         return numbers
 
     def numbers(self, ids: pa.Array | pa.ChunkedArray) -> Numbers:
@@ -95,7 +96,7 @@ class Ids:
             one_by_one = (self.number(value) for value in ids.to_pylist())
             return np.fromiter((-1 if n is None else n for n in one_by_one), np.int32, len(ids))
         indices = pc.index_in(ids, value_set=self.array())
-        numbers: Numbers = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False)
+        numbers: Numbers = numpy_view(pc.fill_null(indices, -1))
         return numbers
 
     def _add(self, new: pa.Array) -> None:

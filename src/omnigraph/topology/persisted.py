@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.fnv import fnv1a_64
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.topology.edges import IN, OUT, Adjacency, EdgeIndex
 from omnigraph.topology.nodes import Ids, Numbers
 
@@ -96,8 +97,8 @@ class Persisted:
             return {}
         return {
             direction: Adjacency(
-                stored.arrays[f"{direction}_offsets"].to_numpy(),
-                stored.arrays[f"{direction}_targets"].to_numpy(),
+                numpy_view(stored.arrays[f"{direction}_offsets"]),
+                numpy_view(stored.arrays[f"{direction}_targets"]),
             )
             for direction in (OUT, IN)
         }
@@ -203,8 +204,8 @@ def unused_files(names: Iterable[str], locations: Iterable[str], paths: Iterable
 def _fill(cache: TableCache, stored: Derived, columns: Mapping[str, str]) -> None:
     """Copy the stored arrays to the fragments that the table still has."""
     entries = {entry.signature: entry for entry in cache.entries}
-    rows = stored.arrays["row_ids"].to_numpy()
-    numbers: dict[str, Numbers] = {c: stored.arrays[a].to_numpy() for c, a in columns.items()}
+    rows = numpy_view(stored.arrays["row_ids"])
+    numbers: dict[str, Numbers] = {c: numpy_view(stored.arrays[a]) for c, a in columns.items()}
     start = 0
     for signature, count in stored.about["parts"]:
         entry = entries.get(signature)

@@ -20,6 +20,7 @@ from omnigraph.errors import ValueConversionError
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import arrow_type, date_width, from_millis, to_timestamp
 from omnigraph.lang.values.codecs import CODECS
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.lang.values.spelling import blob_text, datetime_text, python_value, show
 
 JsonForm = Literal["native", "sdk"]
@@ -168,7 +169,7 @@ def flaw(type_: PropType, column: pa.Array) -> str | None:
         return "holds a number that is not finite"
     if not type_.is_vector or not len(flat):
         return None
-    zero = flat.to_numpy(zero_copy_only=False).reshape(-1, type_.dimension or 1) == 0
+    zero = numpy_view(flat).reshape(-1, type_.dimension or 1) == 0
     return "holds a vector of zeros" if zero.all(axis=1).any() else None
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from omnigraph.errors import InputError
 from omnigraph.lang.query.typed import TextFunction
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.search.analyser import Analysed, analyse, analyse_query, split_words
 from omnigraph.storage.tables.search import RowIds, column_batches, text_hits, text_index
@@ -118,7 +119,7 @@ def analysed_batches(
     """The terms of a column with the row ids, batch by batch."""
     for batch in column_batches(table, column, fragments, limit):
         check()
-        row_ids = batch["_rowid"].to_numpy().astype(np.uint64, copy=False)
+        row_ids = numpy_view(batch["_rowid"]).astype(np.uint64, copy=False)
         yield row_ids, analyse(batch[column])
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import Property
 from omnigraph.lang.schema.vectors import VectorOptionError, vector_options
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.storage.tables.search import (
     NOTHING,
@@ -242,7 +243,7 @@ def _vectors(
             yield _present(taken, np.arange(start, start + len(wanted)), size)
         return
     for batch in column_batches(table, column):
-        ids = batch["_rowid"].to_numpy().astype(np.uint64, copy=False)
+        ids = numpy_view(batch["_rowid"]).astype(np.uint64, copy=False)
         positions = np.searchsorted(rows, ids)
         positions[positions == len(rows)] = 0
         here = rows[positions] == ids if len(rows) else np.zeros(len(ids), np.bool_)
@@ -253,5 +254,5 @@ def _present(
     column: pa.Array, positions: npt.NDArray[np.int64], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     valid = np.asarray(column.is_valid())
-    numbers = column.drop_null().flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+    numbers = numpy_view(column.drop_null().flatten()).reshape(-1, size)
     return positions[valid], numbers.astype(np.float32, copy=False)

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import OmniGraphError
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.storage.objects.store import ObjectStore
 
 FOLDER = "__topology"
@@ -115,7 +116,7 @@ def _checksum(arrays: Mapping[str, pa.Array], about: Mapping[str, Any]) -> int:
 
 def _bytes_of(array: pa.Array) -> Iterator[memoryview]:
     if not pa.types.is_string(array.type):
-        yield memoryview(np.ascontiguousarray(array.to_numpy()).data).cast("B")
+        yield memoryview(np.ascontiguousarray(numpy_view(array)).data).cast("B")
         return
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.query import MatchQuery
 
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.table import Table, fragments_of
 from omnigraph.storage.tables.wide_columns import batch_rows
@@ -225,8 +226,8 @@ def vector_hits(
 
 def _hits(rows: pa.Table, scores: str) -> Hits:
     return Hits(
-        rows["_rowid"].to_numpy().astype(np.uint64, copy=False),
-        rows[scores].to_numpy().astype(np.float64),
+        numpy_view(rows["_rowid"]).astype(np.uint64, copy=False),
+        numpy_view(rows[scores]).astype(np.float64),
     )
 
 
@@ -253,5 +254,5 @@ def column_batches(
 def matching_rows(table: Table, condition: pc.Expression) -> RowIds:
     """The row ids that match a condition, ascending."""
     row_ids = table.read([], condition, row_ids=True)["_rowid"]
-    ids: RowIds = np.sort(row_ids.to_numpy().astype(np.uint64, copy=False))
+    ids: RowIds = np.sort(numpy_view(row_ids).astype(np.uint64, copy=False))
     return ids

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from lance import LanceDataset, LanceFragment
 
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.indexes import index_name
 from omnigraph.storage.tables.types import Coverage, TableRef
@@ -221,7 +222,7 @@ class Table:
                 batch_size=size,
             ).to_table()
         kept = rows.select([*names, ROW_ID])
-        homes = rows[ROW_ADDRESS].to_numpy() >> np.uint64(32)
+        homes = numpy_view(rows[ROW_ADDRESS]) >> np.uint64(32)
         cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(homes)]
         rows_by_fragment = {number: kept.slice(0, 0) for number in wanted}
         for start, end in pairwise(cuts):
