@@ -61,7 +61,10 @@ def test_a_query_loads_neither_writers_nor_upkeep_nor_spark(folder):
     query = "query q() { match { $p: Person } return { $p.name } }"
     found = loaded(["query", "--store", "g.omni", "-e", query], folder)
     assert "lance" in found
-    assert found & {"pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"} == set()
+    assert (
+        found & {"pandas", "pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"}
+        == set()
+    )
     rooms = ("spark", "merge", "evolve", "maintain", "write.load", "write.validate", "client")
     unwanted = {
         name
