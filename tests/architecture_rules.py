@@ -29,6 +29,7 @@ GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"diagnostics", "logs"}),
     frozenset({"escaping", "progress", "representation"}),
+    frozenset({"records"}),
 )
 
 # Inside a group nobody imports a neighbour, except as said here.

@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
@@ -32,6 +32,7 @@ from typing import (
 )
 
 from omnigraph.errors import InputError
+from omnigraph.records import dataclass
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from os import fspath
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from omnigraph.errors import InputError
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.feed import BEGINNING, ChangePage, Cursor, Feed, SchemaAt, baseline_record
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
 from omnigraph.write.export import Export

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Literal, TypeAlias
 
@@ -27,6 +26,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.prepared import CompiledQueries
 from omnigraph.read.context import QueryContext
 from omnigraph.read.traverse import TraversalMode, TraversalSettings
+from omnigraph.records import dataclass
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.storage.objects.paths import Root, parse_root

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from omnigraph.read.estimate import estimates
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.run import Run, StepReport
+from omnigraph.records import dataclass
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -27,6 +26,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import python_values
 from omnigraph.read.limits import MEMORY, Cancel, Limits
+from omnigraph.records import dataclass
 from omnigraph.representation import html_table
 from omnigraph.result.result import Result
 from omnigraph.storage.tables.table import Table

@@ -7,12 +7,13 @@ touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
+from omnigraph.records import dataclass
 from omnigraph.settings import Settings
 
 TEXT_FORMATS = ("table", "kv", "csv", "jsonl", "json")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
 
 from omnigraph.cli.flags import Capability, add_global_flags
 from omnigraph.cli.options import add_json, add_uri
 from omnigraph.cli.parser_tree import extra_forms
+from omnigraph.records import dataclass
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

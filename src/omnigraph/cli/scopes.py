@@ -7,12 +7,12 @@ ledger of a cluster is read here, to locate its graphs.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import Literal
 
 from omnigraph.cli.flags import Capability
 from omnigraph.cli.operator_config import OperatorConfig, Profile
 from omnigraph.errors import InputError
+from omnigraph.records import dataclass
 from omnigraph.settings import Settings
 
 ScopeKind = Literal["store", "server", "cluster"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import InputError, LoadError
+from omnigraph.records import dataclass
 
 Embed = Callable[[Sequence["EmbedText"]], Sequence[Sequence[float]]]
 

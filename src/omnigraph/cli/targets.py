@@ -7,13 +7,13 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.cli.operator_config import OperatorConfig, load_operator_config
 from omnigraph.cli.output import terminal
 from omnigraph.cli.scopes import ServerAddress, is_local, resolve_address
 from omnigraph.errors import InputError, NotFound
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph

@@ -14,9 +14,10 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
+
+from omnigraph.records import dataclass
 
 _CHUNK = 1 << 16
 _NEVER_SENT = (ConnectionRefusedError, socket.gaierror, ssl.SSLError)

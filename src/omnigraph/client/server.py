@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -24,6 +24,7 @@ from omnigraph.errors import (
     ServerUnavailable,
 )
 from omnigraph.escaping import escape
+from omnigraph.records import dataclass
 
 _CLASSES: Mapping[int, type[OmniGraphError]] = {
     400: InputError,

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.rows import CommitRow
+from omnigraph.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from omnigraph.errors import StorageCorrupt
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.inline import InlineTables
 
 AUDIT_TABLE = "_graph_commit_recoveries.lance"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from omnigraph.commit.branches import Branches
@@ -34,6 +34,7 @@ from omnigraph.errors import (
     InputError,
     NotFound,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LeaseGuard
 
 _KINDS: dict[str, str] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any
 
 from omnigraph.argument_checks import reads_json
@@ -26,6 +26,7 @@ from omnigraph.commit.rows import (
     completed_ids,
 )
 from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.types import StagedTable
 
 LOAD = "load"

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from omnigraph.commit.checked_writes import NotTakenBack, upsert_checked, write_checked
@@ -44,6 +44,7 @@ from omnigraph.errors import (
     StorageUnknown,
     VersionMismatch,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import Leases
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.audit import AuditRow, RecoveryKind, TableOutcome
@@ -65,6 +64,7 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.tables.ledger import adopt_versions
 from omnigraph.storage.tables.types import CommittedTable, TableRef

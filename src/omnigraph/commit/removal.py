@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -26,6 +26,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Conflict, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import is_branch, is_removable_file, is_table, refused
 from omnigraph.storage.removed_versions import (
     checked_ranges,

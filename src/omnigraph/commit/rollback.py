@@ -9,7 +9,6 @@ that the head of the branch does not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.commit.audit import TableOutcome
@@ -23,6 +22,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import OmniGraphError, OutcomePending, StorageUnavailable, StorageUnknown
 from omnigraph.logs import logger
+from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.types import CommittedTable, TableRef

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from omnigraph.errors import StorageCorrupt
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import escaped, is_branch, is_location, refused
 from omnigraph.storage.tables.types import CommittedTable
 

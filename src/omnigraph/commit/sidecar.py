@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from enum import StrEnum
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import escaped, is_branch, is_location
 from omnigraph.storage.objects.store import ObjectStore
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +27,7 @@ from omnigraph.commit.rows import (
     from_arrow,
 )
 from omnigraph.errors import StorageCorrupt
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.types import TableRef, TableVersion
 
 # Only few commits are looked up by other keys than their id; all are kept in memory.

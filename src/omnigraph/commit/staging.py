@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 
 from omnigraph.commit.names import branch_label, normal_branch
@@ -25,6 +25,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import is_ulid, new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.logs import logger
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import is_branch
 from omnigraph.storage.tables.inline import BranchInfo
 

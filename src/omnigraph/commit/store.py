@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 from omnigraph.commit.audit import AuditLog
@@ -27,6 +26,7 @@ from omnigraph.errors import (
     OmniGraphError,
     StorageMissing,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import TTL_SECONDS, Leases, open_leases
 from omnigraph.storage.objects.paths import Root, refuse_a_file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from omnigraph.commit.branches import fork_table
@@ -15,6 +15,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InternalError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.fragments import (
     StagedFragment,
     TableLocator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from omnigraph.commit.branches import Branches
@@ -32,6 +32,7 @@ from omnigraph.lang.schema.identity import evolve_identity
 from omnigraph.lang.schema.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema.steps import Step
 from omnigraph.logs import logger
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.write.validate.rules import Violation
 

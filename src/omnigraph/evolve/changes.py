@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from omnigraph.lang.schema.steps import (
     WidenProperty,
 )
 from omnigraph.lang.values.columns import convert_column, json_row
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.alter import ColumnPlan
 
 Values = Mapping[str, pa.Array]

@@ -7,7 +7,7 @@ values. The rules are those of every write.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -38,6 +38,7 @@ from omnigraph.lang.schema.steps import (
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.spelling import key_id
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, TableDelta, TableRows
 from omnigraph.write.validate.finder import Committed, InMemoryFinder

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from omnigraph.escaping import escape
+from omnigraph.records import dataclass
 
 TAB_WIDTH = 4
 MAX_SHOWN_LINE = 160

@@ -9,11 +9,11 @@ into keywords: every keyword of both languages is contextual, so a property may 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from omnigraph.lang.diagnostics import Diagnostic, Phase, Source, Span
+from omnigraph.records import dataclass
 
 
 class Kind(IntEnum):

@@ -19,10 +19,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import Comment
+from omnigraph.records import dataclass
 
 _BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 

@@ -7,12 +7,13 @@ Arrow is defined in ``lang.values.arrow``, so that this module does without Arro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from omnigraph.argument_checks import reads_json
 from omnigraph.lang.closest import closest
+from omnigraph.records import dataclass
 
 MAX_VECTOR_DIMENSION = 2_147_483_647
 """What the format can hold."""

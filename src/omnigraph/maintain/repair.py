@@ -8,7 +8,7 @@ version is published. The branches of a moved or copied graph get its new addres
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from omnigraph.commit.names import branch_label, table_lease
@@ -22,6 +22,7 @@ from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.maintain.report import Report
 from omnigraph.maintain.running_writes import recover_writes
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.storage.tables.versions import operations_between
 

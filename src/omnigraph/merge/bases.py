@@ -9,7 +9,7 @@ compared with the result.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from omnigraph.merge.changes import (
 )
 from omnigraph.merge.conflicts import Resolution
 from omnigraph.merge.rows import merge_rows
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.types import TableVersion
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
@@ -18,6 +17,7 @@ from omnigraph.lang.schema.steps import AddProperty
 from omnigraph.merge.change_filter import type_id
 from omnigraph.merge.diff import recorded_events
 from omnigraph.merge.feed import SchemaAt, first_parents
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 
 _STAMP = "_row_last_updated_at_version"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.records import dataclass
 from omnigraph.write.conform import find_type
 
 KINDS = ("node", "edge")

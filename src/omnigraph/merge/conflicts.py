@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from omnigraph.errors import (
     OrphanEdge,
     UniqueViolation,
 )
+from omnigraph.records import dataclass
 from omnigraph.write.destinations import replaced_file
 from omnigraph.write.validate import Violation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from omnigraph.lang.values.columns import json_rows
 from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operation, type_id
 from omnigraph.merge.changes import Earlier, TableChanges, find_changes, rows_with
 from omnigraph.merge.conflicts import as_json
+from omnigraph.records import dataclass
 from omnigraph.representation import brief, counts_html
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import NO_IDS

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from omnigraph.commit.group_members import commit_before, written_ids
@@ -38,6 +38,7 @@ from omnigraph.merge.diff import (
     restricted,
     table_changes,
 )
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableVersion
 

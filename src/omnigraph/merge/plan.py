@@ -6,8 +6,6 @@ are known without a search for their keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +26,7 @@ from omnigraph.merge.bases import (
 from omnigraph.merge.changes import TableChanges, ids_with, ids_without, mark_unknown
 from omnigraph.merge.conflicts import Conflicts, Resolution, RowConflict, of_violation
 from omnigraph.merge.rows import MergedRows, merge_rows
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.deltas import delete_rows
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import ROW_ID

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import partial
 from os import PathLike
@@ -31,6 +31,7 @@ from omnigraph.merge.bases import Ancestry, AncestryGap, MergeState, common_stat
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
 from omnigraph.merge.feed import first_parents
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge, stage_merge
+from omnigraph.records import dataclass
 from omnigraph.representation import brief, counts_html
 
 _LOG = logger(__name__)

@@ -11,7 +11,7 @@ import functools
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
 from omnigraph.lang.query.checked import (
@@ -23,6 +23,7 @@ from omnigraph.lang.query.checked import (
 )
 from omnigraph.lang.query.typed import Output, TypedExpr
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 Rewrite = Callable[[TypedExpr], TypedExpr]
 Pipeline: TypeAlias = "tuple[PlanStep, ...]"

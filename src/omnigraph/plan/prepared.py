@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep
+from omnigraph.records import dataclass
 
 _SEARCHES = typed.TextMatch | typed.Score
 

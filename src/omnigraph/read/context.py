@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnigraph.read.traverse import TraversalSettings
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.commit.snapshot import Snapshot

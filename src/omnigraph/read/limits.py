@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from omnigraph.errors import Cancelled, InputError, MemoryExceeded, QueryTimeout, RowLimitExceeded
 from omnigraph.read.gate import GATE
+from omnigraph.records import dataclass
 
 MEMORY = 1 << 30
 """The default limit for the intermediate rows of one query, in bytes."""

@@ -11,13 +11,13 @@ itself counts as visited; only a self-loop reaches it again, at the first hop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.records import dataclass
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:

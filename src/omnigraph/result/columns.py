@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

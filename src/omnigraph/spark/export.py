@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow as pa
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, text_of
+from omnigraph.records import dataclass
 from omnigraph.spark.load.read_tasks import cached_catalog
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.objects.failures import translate

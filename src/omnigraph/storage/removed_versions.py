@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from omnigraph.errors import Conflict, StorageCorrupt, StorageMissing
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import digest_of_record
 from omnigraph.storage.lance_format.addresses import BranchReference, parse_reference
 from omnigraph.storage.objects.paths import branch_file, is_copy

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
+from omnigraph.records import dataclass
 from omnigraph.topology.cache import TableCache
 from omnigraph.topology.nodes import Ids, NodeIndex, Numbers
 from omnigraph.topology.sets import Integers, Ints, Mask, among, without_repeats

@@ -7,7 +7,7 @@ into table commits. The rows of a delta are in memory, in a spool on disk or in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.types import MOST_DIMENSIONS
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import Data
 
 NO_IDS = pa.array([], pa.string())

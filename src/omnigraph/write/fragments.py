@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 from omnigraph.commit.write_request import WriteView
 from omnigraph.errors import InternalError, OmniGraphError
 from omnigraph.lang.schema.catalog import EntityType
+from omnigraph.records import dataclass
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.fragments import (

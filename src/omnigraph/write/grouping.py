@@ -7,7 +7,7 @@ they were committed one after the other: nothing that a member wrote is replaced
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import MemberPart, PreparedWrite, WriteView
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.schema.catalog import Catalog, EntityType
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, TableDelta, TableRows
 from omnigraph.write.stage import stage_deltas

@@ -14,7 +14,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from omnigraph.cli.flags import VALUE_FLAGS, Capability, check_flags, fill_global_flags
@@ -32,6 +32,7 @@ from omnigraph.cli.parser_tree import (
 )
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.escaping import has_controls
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.cli.operator_config import OperatorConfig

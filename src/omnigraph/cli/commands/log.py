@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.commands.history import commit_json
@@ -22,6 +22,7 @@ from omnigraph.cli.output.commit_graph import (
 from omnigraph.cli.output.report import show_paged
 from omnigraph.cli.targets import open_graph
 from omnigraph.errors import InputError
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph

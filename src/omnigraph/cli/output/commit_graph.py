@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from omnigraph.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

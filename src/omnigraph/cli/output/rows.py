@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from omnigraph.cli.operator_config import FORMATS, OperatorConfig
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
 from omnigraph.escaping import escape
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.result.result import Result

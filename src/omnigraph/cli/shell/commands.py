@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.operator_config import TEXT_FORMATS
@@ -16,6 +15,7 @@ from omnigraph.cli.shell.statements import parse_parameter, parse_value
 from omnigraph.cli.targets import find_snapshot, take_snapshot
 from omnigraph.errors import BranchNotFound, InputError, MergeConflicts, NotFound
 from omnigraph.lang.closest import closest
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.cli.shell.session import Session

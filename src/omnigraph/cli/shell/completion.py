@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from omnigraph.cli.shell.commands import COMMANDS, split_command
@@ -19,6 +19,7 @@ from omnigraph.escaping import has_controls
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.lexer import Kind, Token, lex
 from omnigraph.lang.query.expressions import AGGREGATES, FUNCTIONS, edge_word
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.cli.shell.session import Session

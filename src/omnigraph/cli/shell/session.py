@@ -10,7 +10,6 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.read.limits import Cancel
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from omnigraph.errors import InputError, LanguageError, QueryError
@@ -18,6 +18,7 @@ from omnigraph.lang.diagnostics import Source, Span
 from omnigraph.lang.lexer import Kind, Token, lex
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import parse_queries
+from omnigraph.records import dataclass
 
 NAME = "shell"
 """The name of a query typed as a body."""

@@ -13,7 +13,7 @@ between takes the rest from the staged files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from omnigraph.errors import (
@@ -30,6 +30,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.lang.schema.ir import IR_VERSION, SchemaIR
 from omnigraph.lang.schema.ir_json import parse_json, pretty_json
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.store import ObjectStore
 
 SOURCE = "_schema.pg"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from omnigraph.argument_checks import Positive, Rate, check_fields, public
+from omnigraph.records import dataclass
 
 _MINUTE = 60.0
 _NAP_SECONDS = 0.1

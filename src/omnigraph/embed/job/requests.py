@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.config import EmbeddingConfig
 from omnigraph.embed.providers.embedder import Embedder, Role
 from omnigraph.errors import EmbeddingError, OmniGraphError
+from omnigraph.records import dataclass
 
 _REFUSED_TEXT = frozenset({400, 413, 422})
 """The status for a text that a provider does not accept, or that is too long."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from omnigraph.commit.names import normal_branch
@@ -37,6 +37,7 @@ from omnigraph.embed.job.splits import (
 )
 from omnigraph.embed.job.targets import EmbedTarget, by_table
 from omnigraph.progress import OnProgress, Progress
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.columns import (
     ColumnUpdate,
     count_blank,

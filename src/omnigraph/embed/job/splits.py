@@ -9,7 +9,6 @@ text changed meanwhile is not, and its row stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, is_visible, vector_key
 from omnigraph.embed.job.targets import EmbedTarget
 from omnigraph.embed.providers.config import EmbeddingConfig
 from omnigraph.errors import InputError
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.columns import (
     ROW_UPDATED,
     ColumnUpdate,

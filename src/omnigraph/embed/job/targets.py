@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from omnigraph.embed.providers.choice import refuse_other_model
 from omnigraph.embed.providers.embedder import Embedder
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

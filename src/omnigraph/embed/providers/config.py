@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from omnigraph.argument_checks import Natural, Positive, check_fields, public
 from omnigraph.errors import EmbeddingError
+from omnigraph.records import dataclass
 
 OPENAI_COMPATIBLE, OPENAI, GEMINI = "openai-compatible", "openai", "gemini"
 MOCK, LOCAL = "mock", "local"

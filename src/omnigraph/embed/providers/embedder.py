@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.errors import EmbeddingError
+from omnigraph.records import dataclass
 
 
 class Role(StrEnum):

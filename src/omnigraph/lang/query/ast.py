@@ -9,11 +9,12 @@ parser, the checker and the formatter.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 
 from omnigraph.lang.diagnostics import NOWHERE, Span, SyntaxNode
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 ANONYMOUS = "_"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from omnigraph.lang.diagnostics import Span
 from omnigraph.lang.query.typed import EntityKind, TypedExpr
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 
 class Direction(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.lang.query.checked import (
     CheckedMutation,
@@ -15,6 +15,7 @@ from omnigraph.lang.query.checked import (
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.records import dataclass
 
 _KINDS = {
     Scalar.STRING: "string",

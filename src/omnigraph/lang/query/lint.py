@@ -7,7 +7,7 @@ the file as a whole. ``diagnostics`` has every finding once more with its place 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source
@@ -20,6 +20,7 @@ from omnigraph.lang.query.parser import duplicate_names, parse_queries
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.json_form import to_json
+from omnigraph.records import dataclass
 
 NO_PARAMS = "mutation declares no params; hardcoded mutations are easy to miss"
 _SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)

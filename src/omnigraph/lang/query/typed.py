@@ -8,12 +8,13 @@ a filter keeps a row only when its condition is true.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import date, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.records import dataclass
 
 # The reserved name that the reference gives to `now()`; a caller may pass a value under it.
 NOW_PARAMETER = "__nanograph_now"

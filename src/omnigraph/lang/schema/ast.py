@@ -9,7 +9,7 @@ canonical form and the catalog, where spans and ``kinds`` are empty.
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +17,7 @@ from omnigraph.lang.diagnostics import NOWHERE, Span, SyntaxNode
 from omnigraph.lang.lexer import quote_string
 from omnigraph.lang.schema.ir_json import plain_float
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 
 class ArgKind(StrEnum):

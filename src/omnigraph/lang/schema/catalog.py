@@ -7,7 +7,7 @@ stored file, so both give the same answers. It is immutable; its mappings are re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -25,6 +25,7 @@ from omnigraph.lang.schema.ast import (
 )
 from omnigraph.lang.schema.ir import EdgeIR, NodeIR, PropertyIR, SchemaIR
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from omnigraph.lang.schema.ast import (
@@ -20,6 +19,7 @@ from omnigraph.lang.schema.ast import (
     PropertyDecl,
     SchemaFile,
 )
+from omnigraph.records import dataclass
 
 D = TypeVar("D", NodeDecl, EdgeDecl)
 

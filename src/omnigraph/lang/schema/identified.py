@@ -8,7 +8,6 @@ before it, apart from renames: those of one difference happen at once, since nam
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +36,7 @@ from omnigraph.lang.schema.steps import (
     RenameType,
     Step,
 )
+from omnigraph.records import dataclass
 
 # Where a step comes among those of one change; all others come after these, as they are.
 _PHASES = tuple(

@@ -8,7 +8,6 @@ back starts a new life with new ids. The data is pure; the manifest stores its J
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.errors import InputError, InternalError
@@ -27,6 +26,7 @@ from omnigraph.lang.schema.steps import (
     Step,
 )
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

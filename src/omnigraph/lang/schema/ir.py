@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar
 
 from omnigraph.errors import InputError
@@ -29,6 +29,7 @@ from omnigraph.lang.schema.expand import expand_edge, expand_node, interfaces_by
 from omnigraph.lang.schema.ir_json import compact_json, debug_float, parse_json, pretty_json
 from omnigraph.lang.schema.json_form import MALFORMED, from_json, to_json
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 IR_VERSION = 1
 

@@ -6,10 +6,10 @@ NM (naming), VE (vectors) and ED (edges). A code never changes its meaning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from omnigraph.lang.diagnostics import Severity
+from omnigraph.records import dataclass
 
 
 class Tier(StrEnum):

@@ -8,7 +8,7 @@ annotation in place after the rename is harmless.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from omnigraph.lang.schema.ast import (
@@ -52,6 +52,7 @@ from omnigraph.lang.schema.steps import (
     human_type,
 )
 from omnigraph.lang.types import PropType, Scalar
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 
 _TYPE_METADATA = ("description", "instruction")

@@ -6,7 +6,7 @@ scripts depend on them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, ClassVar, get_args
 
@@ -15,6 +15,7 @@ from omnigraph.lang.schema.ast import Annotation, Cardinality, Constraint, TypeK
 from omnigraph.lang.schema.json_form import MALFORMED, from_json, to_json
 from omnigraph.lang.schema.lint_codes import lint_code
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 
 class DropMode(StrEnum):

@@ -8,12 +8,12 @@ over, so a graph of theirs may hold anything there: only a schema that is new is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from omnigraph.lang.closest import did_you_mean
 from omnigraph.lang.diagnostics import SchemaReport, Source
 from omnigraph.lang.schema.ast import Annotation, PropertyDecl, SchemaFile
 from omnigraph.lang.types import MOST_DIMENSIONS, PropType
+from omnigraph.records import dataclass
 
 VECTOR = "vector"
 METRICS = ("cosine", "l2", "dot")

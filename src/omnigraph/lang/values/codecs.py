@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -28,6 +27,7 @@ from omnigraph.lang.values.spelling import (
     parse_datetime,
     show,
 )
+from omnigraph.records import dataclass
 
 _NONE = type(None)
 _EPOCH = datetime(1970, 1, 1)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow.compute as pc
@@ -25,6 +24,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import delete_staging_marker, write_staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, HistoryGone, StorageCorrupt, StorageMissing
+from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.addresses import parse_reference
 from omnigraph.storage.objects.paths import (
     branch_file,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ from omnigraph.maintain.backup.capture import SourceFile
 from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.maintain.report import Report
 from omnigraph.progress import OnProgress, Progress
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FileSum, sha256_sum, sum_of
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.objects.copying import copy_file, sum_of_file, write_file

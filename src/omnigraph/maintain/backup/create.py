@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from omnigraph.commit.store import GraphStore
@@ -35,6 +35,7 @@ from omnigraph.maintain.backup.index import (
 from omnigraph.maintain.backup.prune import finish_prune, lock_backup
 from omnigraph.maintain.report import Report
 from omnigraph.progress import OnProgress
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import read_records
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.leases.local import LeaseGuard

@@ -19,12 +19,12 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from omnigraph.commit.ulid import is_ulid
 from omnigraph.errors import InputError, NotFound, StorageCorrupt, StorageError, StorageMissing
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import is_branch, is_copied_file, is_table_file, refused
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.types import split_file

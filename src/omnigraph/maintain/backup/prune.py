@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.commit.store import Timeouts
@@ -24,6 +23,7 @@ from omnigraph.maintain.backup.index import (
     stored_files,
 )
 from omnigraph.maintain.report import Report
+from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LEASE_FOLDER, LeaseGuard, open_leases
 from omnigraph.storage.objects.store import ObjectStore
 

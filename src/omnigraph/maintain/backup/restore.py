@@ -13,7 +13,7 @@ import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +45,7 @@ from omnigraph.maintain.backup.copy import (
 )
 from omnigraph.maintain.backup.index import BackupPoint
 from omnigraph.progress import OnProgress
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FOLDER, TABLES, FileSum, read_records
 from omnigraph.storage.durable import Durability, sync_directory
 from omnigraph.storage.lance_format.addresses import GraphAddresses

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from omnigraph.maintain.report import Report, find_table
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 
 

@@ -18,7 +18,7 @@ state can be read, and reading a removed one is refused as such.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 
 from omnigraph.commit.manifest import LISTS_AFTER, MANIFEST
@@ -27,6 +27,7 @@ from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError
 from omnigraph.maintain.running_writes import RunningWrite
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.files import orphaned_files
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.types import TableRef, TableVersion

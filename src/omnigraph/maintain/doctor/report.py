@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from omnigraph.commit.snapshot import Pin
 from omnigraph.escaping import escape
 from omnigraph.maintain.report import Report, find_table
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableRef
 

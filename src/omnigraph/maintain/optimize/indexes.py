@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from omnigraph.maintain.optimize.vector_indexes import (
     rebuild_reason,
 )
 from omnigraph.maintain.report import plain
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.storage.tables.segments import IndexFacts, index_facts, partitions_of
 from omnigraph.storage.tables.store import KEY

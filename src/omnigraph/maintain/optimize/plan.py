@@ -12,10 +12,11 @@ small. ``optimize(if_needed=True)``, the doctor and a server decide by a policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from omnigraph.errors import InputError
 from omnigraph.maintain.report import Report
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.segments import Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.table import FragmentInfo

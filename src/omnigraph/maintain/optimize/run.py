@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from omnigraph.commit.manifest import MANIFEST
@@ -29,6 +28,7 @@ from omnigraph.maintain.optimize.plan import DEFAULT_POLICY, MaintenancePolicy
 from omnigraph.maintain.optimize.stage import TableSurvey, WorkStager, survey_table
 from omnigraph.maintain.report import Report, find_table
 from omnigraph.maintain.running_writes import drifted_head, recover_writes
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.snapshot import Pin
@@ -24,6 +24,7 @@ from omnigraph.maintain.optimize.plan import (
     reasons_for,
 )
 from omnigraph.maintain.optimize.vector_indexes import partitions_for
+from omnigraph.records import dataclass
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.tables.compaction import (
     CompactionResult,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from omnigraph.lang.schema.vectors import (
     VectorOptions,
     vector_options,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.search import Hits, column_batches, vector_hits
 from omnigraph.storage.tables.segments import IndexFacts, some_vectors
 from omnigraph.storage.tables.table import Table

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
 from omnigraph.maintain.report import Report
+from omnigraph.records import dataclass
 from omnigraph.representation import brief
 
 LISTED = 100

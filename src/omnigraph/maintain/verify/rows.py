@@ -7,7 +7,6 @@ its keys, so that memory does not grow with it: equal keys are always in the sam
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 
@@ -21,6 +20,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.errors import CardinalityViolation, OmniGraphError, UniqueViolation, ValueViolation
 from omnigraph.lang.schema.catalog import EdgeType, EntityType
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, VerifyProblem
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY, Data
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.wide_columns import is_stored_blob

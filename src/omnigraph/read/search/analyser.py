@@ -10,7 +10,6 @@ words are cached between calls.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from omnigraph.read.search.letters import fold, lower, word_ranges
 from omnigraph.read.search.stemmer import stem
+from omnigraph.records import dataclass
 
 MAX_WORD_BYTES = 40
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.search.analyser import Analysed, analyse_query
 from omnigraph.read.search.text import analysed_batches
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.search import (
     NOTHING,
     Hits,

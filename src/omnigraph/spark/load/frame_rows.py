@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.schema.catalog import EntityType
+from omnigraph.records import dataclass
 from omnigraph.spark.load.read_tasks import (
     FragmentSink,
     Split,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.errors import InternalError
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.logs import logger
+from omnigraph.records import dataclass
 from omnigraph.spark.session.engine import SparkEngine
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.datasets import Datasets

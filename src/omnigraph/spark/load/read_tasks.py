@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog, EntityType, catalog_of
+from omnigraph.records import dataclass
 from omnigraph.spark.session.failures import pack, unpack
 from omnigraph.storage.tables.fragments import (
     FragmentTarget,

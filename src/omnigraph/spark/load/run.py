@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate
 from os import PathLike, fspath
 
@@ -22,6 +21,7 @@ from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog, entity_types, text_of
+from omnigraph.records import dataclass
 from omnigraph.spark.load.joined_keys import JoinedKeys, KeyJoins
 from omnigraph.spark.load.read_tasks import (
     SPLIT_BYTES,

@@ -6,11 +6,12 @@ follows. Rows are distinct in their variables; a weight says how often each occu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnigraph.errors import LimitExceeded, SparkError
 from omnigraph.lang.query import typed
+from omnigraph.records import dataclass
 from omnigraph.spark.query.rows import LABEL, BatchWork, WorkerQuery, task_function
 from omnigraph.spark.query.work import (
     WEIGHT,

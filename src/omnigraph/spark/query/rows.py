@@ -8,7 +8,7 @@ version of the snapshot. The functions of the embedded engine evaluate the expre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ from omnigraph.read.search.vector import Metric, distances
 from omnigraph.read.searches import match_rows, nullable, spread
 from omnigraph.read.sources import take_rows
 from omnigraph.read.values import EvalContext, keeps
+from omnigraph.records import dataclass
 from omnigraph.spark.session.failures import carrying
 from omnigraph.storage.tables.fragments import TableLocator, open_version
 from omnigraph.storage.tables.table import Table

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
+from omnigraph.records import dataclass
 from omnigraph.spark.query.frame import Driver, broadcast_if_small
 from omnigraph.spark.query.rows import ID, Splits, row_ids_of, worker_table
 from omnigraph.storage.tables.fragments import TableLocator, fragment_groups, locate_table

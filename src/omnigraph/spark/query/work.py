@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ from omnigraph.lang.values.arrow import date_width
 from omnigraph.plan.arrow import filter_expression
 from omnigraph.read.frame import Frame, repeat_indices
 from omnigraph.read.values import columns_read, values_of
+from omnigraph.records import dataclass
 from omnigraph.spark.query.rows import ID, Splits, WorkerQuery, WorkerRun, row_ids_in, row_ids_of
 from omnigraph.storage.tables.fragments import TableLocator
 

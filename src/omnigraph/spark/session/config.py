@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.errors import InputError
+from omnigraph.records import dataclass
 
 AUTO, BUILD, OFF = "auto", "build", "off"
 ARCHIVE_USES = (AUTO, BUILD, OFF)

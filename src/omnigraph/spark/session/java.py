@@ -18,11 +18,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
 from omnigraph.errors import SparkUnavailable
+from omnigraph.records import dataclass
 from omnigraph.spark.session.config import BUILD, OFF
 from omnigraph.spark.session.interrupts import deferred_interrupts
 

@@ -7,7 +7,6 @@ is sent to it; never from options of a frame, which Spark shows in plans.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.schema.files import Contract
@@ -17,6 +16,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.identified import IdentifiedSchema
+from omnigraph.records import dataclass
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.paths import parse_root
 

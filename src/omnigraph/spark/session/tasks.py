@@ -10,13 +10,13 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from omnigraph.errors import InternalError
+from omnigraph.records import dataclass
 from omnigraph.spark.session.failures import Carried, pack, typed, unpack
 from omnigraph.storage.executor import TaskProgress
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.diff import plain_rows
 from omnigraph.merge.feed import BEGINNING, Cursor, Feed
+from omnigraph.records import dataclass
 from omnigraph.spark.session.opening import opened
 
 COLUMNS = (

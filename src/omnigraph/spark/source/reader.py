@@ -8,7 +8,6 @@ timestamp, a Vector an array of floats, a Blob binary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.plan import Expect, MutationPlan, compile_query
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
+from omnigraph.records import dataclass
 from omnigraph.spark.session.opening import Opened
 from omnigraph.storage.tables.fragments import (
     TableLocator,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from omnigraph.commit.staging import delete_staging_marker, write_staging_marker
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import text_of
+from omnigraph.records import dataclass
 from omnigraph.spark.load.frame_rows import FrameTask, read_partition
 from omnigraph.spark.load.frames import frame_reader
 from omnigraph.spark.load.run import fragment_targets

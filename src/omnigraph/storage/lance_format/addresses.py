@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 
 from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import Root, is_branch, is_copy, parse_root, refused
 
 

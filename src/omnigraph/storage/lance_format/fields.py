@@ -8,13 +8,13 @@ only be built from the protobuf messages that Lance stores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from lance.schema import LanceSchema
 
 from omnigraph.errors import InternalError
+from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.manifests import WireError, WireField, read_fields, write_field
 
 _NAME, _ID, _PARENT, _NULLABLE = 2, 3, 4, 6

@@ -21,12 +21,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import msgspec
 
 from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
 from omnigraph.logs import logger
+from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import (
     LEASE_FOLDER,
     TTL_SECONDS,

@@ -14,13 +14,13 @@ import stat
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from obstore.store import LocalStore
 
+from omnigraph.records import dataclass
 from omnigraph.storage.durable import sync_directory, sync_file
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import (

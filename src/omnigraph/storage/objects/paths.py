@@ -17,11 +17,12 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
 from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.records import dataclass
 
 _LONGEST = 1024
 """The limit of S3 for the key of an object; it applies to paths on local disk as well."""

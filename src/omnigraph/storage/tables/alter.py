@@ -7,7 +7,7 @@ none. Only computed values are written, to files beside the existing ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from lance import LanceOperation, Transaction
 from lance.fragment import DataFile, FragmentMetadata, LanceFragment
 from lance.schema import LanceSchema
 
+from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.fields import ColumnProto, columns_of, new_column, schema_of
 from omnigraph.storage.lance_format.files import NewFile
 from omnigraph.storage.tables.failures import lance_call

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 from lance import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import InternalError
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.table import ROW_ADDRESS, Table, fragments_of
 from omnigraph.storage.tables.types import StagedTable, TableChange, staged_table

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from lance import LanceOperation, Transaction
 from lance.fragment import FragmentMetadata
 from lance.optimize import CompactionTask
 
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.read_back import checked_sums

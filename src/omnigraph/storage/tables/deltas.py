@@ -7,13 +7,13 @@ through deletion files. Unchanged fragments are not read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import Deletions, delete_in_fragment
 from omnigraph.storage.tables.table import ROW_ADDRESS, ROW_ID, Table, fragments_of

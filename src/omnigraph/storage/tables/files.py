@@ -11,12 +11,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lance import LanceDataset
 
 from omnigraph.errors import StorageMissing
+from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.addresses import parse_table_address
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import refuse_unsafe

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     StorageMissing,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.lance_format.manifests import manifest_message, without_indexes
 from omnigraph.storage.objects.failures import storage_call

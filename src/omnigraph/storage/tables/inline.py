@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -24,6 +24,7 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.objects.paths import (
     branch_file,

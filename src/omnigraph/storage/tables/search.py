@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 from lance.query import MatchQuery
 
 from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.table import Table, fragments_of
 from omnigraph.storage.tables.wide_columns import batch_rows

@@ -7,7 +7,7 @@ which works for every kind of index we build. They are used once a commit refere
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset
 from lance.indices import IndicesBuilder
 
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.tables.fragments import TableLocator

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from lance import LanceDataset, LanceFragment
 
 from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.indexes import index_name
 from omnigraph.storage.tables.types import Coverage, TableRef

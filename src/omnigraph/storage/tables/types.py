@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FileSum, Sums
 from omnigraph.storage.lance_format.files import NewFile
 from omnigraph.storage.objects.paths import version_file

@@ -8,7 +8,6 @@ upsert: a replaced row keeps its row id, and with it its created-at version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 from lance.fragment import FragmentMetadata, RowIdSequence
 
 from omnigraph.errors import InternalError
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.table import Table
 
 NEW = -1

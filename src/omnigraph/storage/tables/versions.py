@@ -9,13 +9,13 @@ removed first, then the files that only they reference. The caller records the i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from lance import LanceOperation
 
 from omnigraph.errors import OmniGraphError
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.local import ObjectInfo
 from omnigraph.storage.objects.paths import is_removable_file, refused
 from omnigraph.storage.objects.store import ObjectStore

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from types import GenericAlias
 from typing import Any, Literal, Union
@@ -22,6 +21,7 @@ from msgspec import UNSET, Raw, UnsetType
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
 from omnigraph.lang.types import PropType
 from omnigraph.lang.values.codecs import CODECS
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 
 _ENDS = {"src": "from", "dst": "to"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from os import PathLike
 from typing import Any, TypeAlias
@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
 from omnigraph.progress import OnProgress, Progress
+from omnigraph.records import dataclass
 
 LoadData: TypeAlias = Any
 """A path, several paths, an open binary file, tables or frames by type name, or records."""

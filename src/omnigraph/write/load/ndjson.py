@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from omnigraph.lang.values.spelling import show
+from omnigraph.records import dataclass
 from omnigraph.write.conform import first_repeated
 from omnigraph.write.load.decoders import Decoders
 from omnigraph.write.load.intake import Intake

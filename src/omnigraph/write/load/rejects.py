@@ -15,12 +15,13 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import IO, Any, BinaryIO, NoReturn
 
 from omnigraph.errors import InputError, LoadError, OmniGraphError
 from omnigraph.lang.values.spelling import show
+from omnigraph.records import dataclass
 from omnigraph.write.validate.rules import Violation
 
 _LINE_BITS = 40

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.values.spelling import show
+from omnigraph.records import dataclass
 from omnigraph.write.load.csv_files import read_csv
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.job import LoadData

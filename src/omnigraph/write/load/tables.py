@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import EdgeType, EntityType, NodeType
 from omnigraph.lang.values.arrow import type_name
 from omnigraph.lang.values.spelling import show
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.wide_columns import vector_bytes
 from omnigraph.write.conform import conform, first_repeated

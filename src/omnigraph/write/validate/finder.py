@@ -8,7 +8,6 @@ The tables that were read are recorded: the publish asserts their versions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EdgeType
 from omnigraph.lang.values.arrow import to_timestamp
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ from omnigraph.lang.schema.ast import CheckConstraint, RangeConstraint
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, NodeType, Property
 from omnigraph.lang.schema.patterns import BadPattern, matches
 from omnigraph.lang.values.spelling import key_text
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, TableDelta
 from omnigraph.write.validate.finder import Dangling, DuplicateValue, Finder

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain, islice
 
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Deltas
 from omnigraph.write.validate.finder import Committed, Finder, InMemoryKeys, Keys

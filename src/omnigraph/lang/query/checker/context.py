@@ -8,13 +8,14 @@ silent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ParamSpec, TypeVar
 
 from omnigraph.lang.diagnostics import MAX_REPORTED, Diagnostic, Phase, Severity, Source, Span
 from omnigraph.lang.query.typed import EntityKind, hidden_name, is_hidden
 from omnigraph.lang.schema.catalog import Catalog, Property
 from omnigraph.lang.types import PropType
+from omnigraph.records import dataclass
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,0 +1,198 @@
+"""``records.dataclass`` against ``dataclasses.dataclass``: the same class, compiled later."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import pickle
+import threading
+from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from omnigraph.records import dataclass
+
+
+def define(decorator: Any) -> dict[str, type]:
+    """The same classes by either decorator."""
+
+    @decorator(frozen=True, slots=True)
+    class Base:
+        """A class with each form of field."""
+
+        kind: ClassVar[str] = "base"
+        a: int
+        b: str = "b"
+        c: list[int] = field(default_factory=list)
+        d: int = field(default=4, repr=False, compare=False)
+        e: int = field(default=5, kw_only=True)
+        f: int = field(default=6, init=False)
+        g: int = field(default=7, hash=False)
+
+    @decorator(frozen=True, slots=True)
+    class Derived(Base):
+        h: float = 0.5
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "h", self.h * 2)
+
+        def twice(self) -> int:
+            return super().__sizeof__() and self.a * 2
+
+    @decorator(frozen=True, slots=True)
+    class Empty:
+        pass
+
+    @decorator(frozen=True, slots=True)
+    class One:
+        x: Any
+
+    @decorator(frozen=True, slots=True, eq=False)
+    class ByIdentity:
+        x: int
+
+    @decorator(frozen=True, slots=True)
+    class OwnText:
+        x: int
+
+        def __repr__(self) -> str:
+            return "own"
+
+    @decorator(frozen=True, slots=True, order=True)
+    class Ordered:
+        x: int
+
+    @decorator(slots=True)
+    class Changing:
+        x: int
+
+    class Heir(One):
+        pass
+
+    made = (Base, Derived, Empty, One, ByIdentity, OwnText, Ordered, Changing, Heir)
+    return {each.__name__: each for each in made}
+
+
+OURS, STANDARD = define(dataclass), define(dataclasses.dataclass)
+MADE = {
+    "Base": [
+        ((1,), {}),
+        ((1, "x", [2]), {"e": 9, "d": 0}),
+        ((), {}),
+        ((1,), {"f": 2}),
+        ((1,) * 7, {}),
+    ],
+    "Derived": [((1,), {"h": 2.0}), ((1, "b"), {}), ((), {"a": 1, "z": 2})],
+    "Empty": [((), {}), ((1,), {})],
+    "One": [((None,), {}), (([1],), {}), ((), {"x": 1})],
+    "ByIdentity": [((1,), {})],
+    "OwnText": [((1,), {})],
+    "Ordered": [((1,), {})],
+    "Changing": [((1,), {})],
+    "Heir": [((1,), {})],
+}
+
+
+def outcome(call: Any, *args: Any, **options: Any) -> Any:
+    try:
+        return call(*args, **options)
+    except Exception as error:
+        return type(error), str(error).replace(".<locals>", "")
+
+
+@pytest.mark.parametrize("name", list(OURS))
+def test_a_class_has_the_shape_that_the_standard_library_gives_it(name):
+    ours, standard = OURS[name], STANDARD[name]
+    assert [(f.name, f.type, f.kw_only) for f in fields(ours)] == [
+        (f.name, f.type, f.kw_only) for f in fields(standard)
+    ]
+    assert ours.__match_args__ == standard.__match_args__
+    assert getattr(ours, "__slots__", None) == getattr(standard, "__slots__", None)
+    assert str(inspect.signature(ours)) == str(inspect.signature(standard))
+    assert inspect.get_annotations(ours.__init__) == inspect.get_annotations(standard.__init__)
+
+
+CALLS = [(name, args, options) for name, calls in MADE.items() for args, options in calls]
+
+
+@pytest.mark.parametrize(("name", "args", "options"), CALLS)
+def test_an_object_behaves_as_one_of_the_standard_library(name, args, options):
+    ours, standard = OURS[name], STANDARD[name]
+    one, other = outcome(ours, *args, **options), outcome(standard, *args, **options)
+    if isinstance(other, tuple):
+        assert one == other
+        return
+    assert is_dataclass(one)
+    assert repr(one) == repr(other)
+    assert asdict(one) == asdict(other)
+    assert (one == ours(*args, **options)) is (other == standard(*args, **options))
+    assert (one == other, one != other, one == 5) == (False, True, False)
+    assert outcome(same_hash, one) == outcome(same_hash, other)
+    for change in ({}, {"x": 8}, {"a": 3}, {"f": 3}):
+        assert outcome(changed, one, change) == outcome(changed, other, change)
+    for name in ours.__match_args__:
+        assert outcome(setattr, one, name, 1) == outcome(setattr, other, name, 1)
+        assert outcome(delattr, one, name) == outcome(delattr, other, name)
+
+
+def same_hash(value: Any) -> bool:
+    return hash(value) == hash(copy.copy(value))
+
+
+def changed(value: Any, change: dict[str, Any]) -> dict[str, Any]:
+    return asdict(replace(value, **change))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    x: int
+    y: tuple[str, ...] = ()
+
+
+def test_objects_are_pickled_and_copied():
+    kept = Kept(1, ("a",))
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(kept, protocol)) == kept
+    assert copy.deepcopy(kept) == kept
+    assert copy.copy(kept) == kept
+
+
+@pytest.mark.parametrize("name", ["x", "new"])
+def test_nothing_can_be_assigned(name):
+    with pytest.raises(FrozenInstanceError):
+        setattr(Kept(1), name, 2)
+    with pytest.raises(FrozenInstanceError):
+        delattr(Kept(1), name)
+
+
+def test_a_recursive_value_is_shown():
+    one = OURS["One"]([])
+    one.x.append(one)
+    other = STANDARD["One"]([])
+    other.x.append(other)
+    assert repr(one) == repr(other)
+
+
+def test_threads_make_the_first_object_at_once():
+    for _ in range(50):
+
+        @dataclass(frozen=True, slots=True)
+        class Fresh:
+            x: int
+            y: int = 2
+
+        start = threading.Barrier(4)
+        made: list[Any] = []
+
+        def make(cls: type = Fresh, start: Any = start, made: list[Any] = made) -> None:
+            start.wait()
+            made.append(cls(1))
+
+        threads = [threading.Thread(target=make) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert made == [Fresh(1, 2)] * 4
