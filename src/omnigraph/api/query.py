@@ -18,12 +18,10 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
 from omnigraph.lang.query.params import convert_params
 from omnigraph.plan.bind import bind
-from omnigraph.plan.explain import explain_json, explain_text
 from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan, RowFilter
 from omnigraph.plan.prepared import PreparedQuery
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
-from omnigraph.read.estimate import estimates
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.run import Run, StepReport
@@ -170,6 +168,9 @@ def explain_query(
     handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
 ) -> Explanation:
     """A plan, and the work that it is expected to be on a snapshot; nothing runs."""
+    from omnigraph.plan.explain import explain_json, explain_text
+    from omnigraph.read.estimate import estimates
+
     compiled = handle.plans.any(context.catalog, source_of(source, "<query>"), name)
     inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
@@ -199,6 +200,8 @@ def profile_query(
     limits: Limits,
 ) -> Explanation:
     """Run a query to its end, and report the work of each step."""
+    from omnigraph.plan.explain import explain_json, explain_text
+
     prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
     inputs = handle.query_context(context)
     values = convert_params(prepared.plan.params, params)

@@ -22,7 +22,7 @@ from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import detect_removal
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.query.typed import STRING
-from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import python_values
 from omnigraph.read.limits import MEMORY, Cancel, Limits
@@ -30,7 +30,6 @@ from omnigraph.records import dataclass
 from omnigraph.representation import html_table
 from omnigraph.result.result import Result
 from omnigraph.storage.tables.table import Table
-from omnigraph.write.conform import find_type
 
 BLOB_PIECE = 4 << 20
 """How much of a Blob is read at once unless the caller says otherwise."""
@@ -363,7 +362,7 @@ class GraphSnapshot:
         >>> graph.snapshot().entity("Person", "Ada")["age"]
         36
         """
-        entity_type = find_type(self._context.catalog, type_name)
+        entity_type = _find_type(self._context.catalog, type_name)
         schema = entity_type.arrow_schema()
         blobs = {p.name for p in entity_type.properties.values() if p.type.scalar is Scalar.BLOB}
         plain = [name for name in schema.names if name not in blobs]
@@ -425,7 +424,7 @@ class GraphSnapshot:
 
     def _blob_row(self, type_name: str, entity_id: str, property_name: str) -> tuple[Table, int]:
         """The table of a type, and the row that has a Blob."""
-        prop = find_type(self._context.catalog, type_name).properties.get(property_name)
+        prop = _find_type(self._context.catalog, type_name).properties.get(property_name)
         if prop is None or prop.type.scalar is not Scalar.BLOB:
             raise InputError(f"{type_name}.{property_name} is not a Blob")
         table = self._store.table(self._pin(type_name))
@@ -440,7 +439,7 @@ class GraphSnapshot:
         self, type_name: str, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Table:
         """The table of a type, once its columns fit the request."""
-        schema = find_type(self._context.catalog, type_name).arrow_schema()
+        schema = _find_type(self._context.catalog, type_name).arrow_schema()
         for column in columns or ():
             if column not in schema.names:
                 raise InputError(
@@ -462,7 +461,7 @@ class GraphSnapshot:
         return detect_removal(self._store, self._context.snapshot)
 
     def _pin(self, type_name: str) -> Pin:
-        entity_type = find_type(self._context.catalog, type_name)
+        entity_type = _find_type(self._context.catalog, type_name)
         pin = self._context.snapshot.pin(entity_type.table_key)
         if pin is None:
             raise InputError(f"'{type_name}' did not exist at version {self.version}")
@@ -482,3 +481,10 @@ def context_of(snapshot: GraphSnapshot, handle: Handle) -> SnapshotContext:
     if snapshot._handle.uri != handle.uri:
         raise InputError("the snapshot belongs to another graph")
     return snapshot._context
+
+
+def _find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
+    # Most processes that read never ask for a type by name.
+    from omnigraph.write.conform import find_type
+
+    return find_type(catalog, name)

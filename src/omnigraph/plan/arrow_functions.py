@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.values.numpy_view import arrow_view
+
 # Registering a name twice is an error that also releases the function that is in use.
 _lock = threading.Lock()
 _registered: set[str] = set()
@@ -55,12 +57,12 @@ def _contains(context: Any, lists: Any, item: Any) -> pa.Array:
     # Not `list_parent_indices`: it counts children that a null list may hide, flattening does not.
     parents = np.repeat(np.arange(len(lists)), lengths)
     flat = pc.list_flatten(lists)
-    equal = _equal(flat, items.take(pa.array(parents)))
+    equal = _equal(flat, items.take(arrow_view(parents)))
     hit = np.zeros(len(lists), dtype=bool)
     hit[parents[np.asarray(equal.fill_null(False))]] = True
     unknown = np.asarray(lists.is_null()) | (np.asarray(items.is_null()) & (lengths > 0))
     unknown[parents[np.asarray(flat.is_null())]] = True
-    return pa.array(hit, mask=unknown & ~hit)
+    return arrow_view(hit, unknown & ~hit)
 
 
 def _equal(left: pa.Array, right: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.live import SET_FUNCTIONS
 from omnigraph.read.frame import Frame, Numbers, sums
 from omnigraph.read.order import SortColumn, sort_indices
@@ -123,7 +123,7 @@ def _codes(column: pa.Array) -> tuple[Ints, int]:
 def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: int) -> pa.Array:
     weights = frame.weights
     if expr.function is typed.AggregateFunction.COUNT:
-        return pa.array(_count(run, frame, expr, groups, count), pa.int64())
+        return arrow_view(_count(run, frame, expr, groups, count))
     if expr.distinct or expr.function in SET_FUNCTIONS:
         frame, groups = _different_nodes(frame, expr.arg, groups, count)
         weights = frame.weights
@@ -139,9 +139,9 @@ def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, coun
     sums = np.bincount(groups, numbers if weights is None else numbers * weights, count)
     empty = counts == 0
     if expr.function is typed.AggregateFunction.SUM:
-        return pa.array(sums, mask=empty)
+        return arrow_view(sums, empty)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return pa.array(sums / counts, mask=empty)
+        return arrow_view(sums / counts, empty)
 
 
 def _sums(groups: Ints, values: Ints, weights: Ints | None, count: int) -> Ints:
@@ -194,10 +194,10 @@ def _different(
     values: pa.Array, valid: npt.NDArray[np.bool_], groups: Ints
 ) -> tuple[pa.Array, Ints, None]:
     """The distinct values of each group, with their groups."""
-    values, groups = values.filter(pa.array(valid)), groups[valid]
+    values, groups = values.filter(arrow_view(valid)), groups[valid]
     codes, size = _codes(values)
     _, first = np.unique(groups * size + codes, return_index=True)
-    return values.take(pa.array(first)), groups[first], None
+    return values.take(arrow_view(first)), groups[first], None
 
 
 def _extreme(
@@ -210,13 +210,15 @@ def _extreme(
 ) -> pa.Array:
     """The smallest or greatest value of each group."""
     indices = np.flatnonzero(valid)
-    present, own = values.take(pa.array(indices)), groups[indices]
+    present, own = values.take(arrow_view(indices)), groups[indices]
     is_max = expr.function is typed.AggregateFunction.MAX
-    order = sort_indices([SortColumn(pa.array(own)), SortColumn(present, is_max)], run.guard.check)
+    order = sort_indices(
+        [SortColumn(arrow_view(own)), SortColumn(present, is_max)], run.guard.check
+    )
     sorted_groups = own[order]
     first = np.ones(len(order), bool)
     first[1:] = sorted_groups[1:] != sorted_groups[:-1]
     best = np.full(count, -1, np.int64)
     best[sorted_groups[first]] = order[first]
-    result = present.take(pa.array(best, mask=best < 0))
+    result = present.take(arrow_view(best, best < 0))
     return result.cast(arrow_type(expr.type)) if result.type != arrow_type(expr.type) else result

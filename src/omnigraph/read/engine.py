@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.live import named_variables
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.aggregate import aggregated
@@ -177,7 +177,7 @@ def _sort_groups(
     keys = [SortColumn(columns[n], descending) for n, descending in plan.output_order()]
     ties = [SortColumn(c) for c in columns if not pa.types.is_nested(c.type)]
     order = sort_indices([*keys, *ties], run.guard.check)
-    taken = pa.array(order if end is None else order[:end])
+    taken = arrow_view(order if end is None else order[:end])
     return [column.take(taken) for column in columns]
 
 

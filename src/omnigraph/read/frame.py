@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.errors import LimitExceeded
+from omnigraph.lang.values.numpy_view import arrow_view
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
@@ -54,7 +55,7 @@ class Frame:
 
     def take(self, indices: Ints) -> Frame:
         """The rows at some indices, in that order."""
-        taken = pa.array(indices) if self.values else None
+        taken = arrow_view(indices) if self.values else None
         return Frame(
             len(indices),
             {name: column[indices] for name, column in self.nodes.items()},

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.values.arrow import date_width
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.read.limits import Check, unlimited
 
 Ints = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ class SortColumn(NamedTuple):
     descending: bool = False
 
     def take(self, indices: Ints) -> SortColumn:
-        return SortColumn(self.values.take(pa.array(indices)), self.descending)
+        return SortColumn(self.values.take(arrow_view(indices)), self.descending)
 
 
 def sort_indices(keys: Sequence[SortColumn], check: Check = unlimited) -> Ints:

@@ -27,12 +27,12 @@ from omnigraph.read.frame import Frame, Mask, Numbers, product
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.scan import scan
-from omnigraph.read.searches import Searches
 from omnigraph.read.sources import EdgeSource, NodeSource
 from omnigraph.read.values import EvalContext, columns_read, keeps
 
 if TYPE_CHECKING:
     from omnigraph.plan.prepared import PlanInfo
+    from omnigraph.read.searches import Searches
     from omnigraph.topology.cache import Codes
 
 # Fewer rows than this are not worth merging.
@@ -76,6 +76,8 @@ class Run(EvalContext):
 
     @cached_property
     def searches(self) -> Searches:
+        from omnigraph.read.searches import Searches
+
         return Searches(self)
 
     # -- tables --------------------------------------------------------------------------

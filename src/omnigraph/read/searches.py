@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph.embed import resolve_query_vector
 from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.limits import Check, unlimited
@@ -67,9 +67,9 @@ class Searches:
         numbers = self._run.numbers(frame, variable)
         is_match = flags[np.minimum(numbers, len(flags) - 1)] & (numbers < len(flags))
         if not exact:
-            return pa.array(is_match)
+            return arrow_view(is_match)
         texts = self._run.column(frame, variable, column)
-        return pa.array(is_match, mask=numpy_view(texts.is_null()))
+        return arrow_view(is_match, numpy_view(texts.is_null()))
 
     # -- columns -------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ def match_rows(
     edits = None if expr.max_edits is None else _number(expr.max_edits)
     texts = context.column(frame, expr.field.variable, expr.field.name)
     is_match = matches(texts, expr.function, query, edits, check)
-    return pa.array(is_match, mask=numpy_view(texts.is_null()))
+    return arrow_view(is_match, numpy_view(texts.is_null()))
 
 
 def spread(
@@ -262,7 +262,7 @@ def spread(
 
 def nullable(scores: Floats) -> pa.Array:
     """Scores with null instead of NaN."""
-    return pa.array(scores, mask=np.isnan(scores))
+    return arrow_view(scores, np.isnan(scores))
 
 
 def _text(expr: typed.TypedExpr) -> str | None:

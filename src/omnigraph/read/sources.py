@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.lang.query.checked import Direction
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.read.gate import GATE
 from omnigraph.read.traverse import TraversalChoice, TraversalSettings, choose
@@ -326,7 +326,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
             positions = index.cache.positions(row_ids)
             for name in names:
                 if self.fits(name):
-                    columns[name] = index.cache.column(name).take(pa.array(positions))
+                    columns[name] = index.cache.column(name).take(arrow_view(positions))
                     rest.remove(name)
         return columns | take_rows(self.table(), row_ids, rest) if rest else columns
 
@@ -340,7 +340,7 @@ def take_rows(table: Table, row_ids: Ints, names: Sequence[str]) -> dict[str, pa
 def gather(rows: pa.Table, names: Sequence[str], indices: Ints) -> dict[str, pa.Array]:
     """Columns of rows by index; a negative index is null."""
     missing = indices < 0
-    taken = pa.array(indices, mask=missing) if missing.any() else pa.array(indices)
+    taken = arrow_view(indices, missing) if missing.any() else arrow_view(indices)
     return {name: one_array(rows[name]).take(taken) for name in names}
 
 

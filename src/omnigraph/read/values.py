@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.arrow import ArrowVisitor
 from omnigraph.read.frame import Frame, Mask
 
@@ -122,7 +122,7 @@ class _Values(ArrowVisitor):
             a, b = self._context.codes(self._frame, left), self._context.codes(self._frame, right)
             if a is not None and b is not None:
                 unknown = (a.codes == a.null) | (b.codes == b.null)
-                return pa.array(a.codes == b.codes, mask=unknown if unknown.any() else None)
+                return arrow_view(a.codes == b.codes, unknown if unknown.any() else None)
         return super().visit_Compare(expr)
 
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802

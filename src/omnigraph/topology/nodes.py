@@ -17,13 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.topology.cache import Codes, RowIds, TableCache
 
 Numbers = npt.NDArray[np.int32]
 
 # Up to this many ids are looked up one by one.
 _FEW = 256
+# So many look-ups compare with all ids; the hash index costs as much as about fifty of them.
+_SCANS = 8
+# A search for so many times fewer ids than there are goes through all of them.
+_MUCH_LESS = 16
 # Most ids added after the hash index was built; beyond, it is rebuilt.
 _MOST_RECENT = 65_536
 # Neither the code of a value nor that of null.
@@ -47,6 +51,7 @@ class Ids:
         self._count = len(self._ids)
         self._hashes: _Hashes | None = None
         self._recent: dict[str, int] = {}
+        self._scans = 0
 
     def __len__(self) -> int:
         return self._count
@@ -56,6 +61,10 @@ class Ids:
         recent = self._recent.get(value)
         if recent is not None:
             return recent
+        if self._hashes is None and self._scans < _SCANS:
+            self._scans += 1
+            position = pc.index(self.array(), pa.scalar(value, pa.string())).as_py()
+            return None if position < 0 else int(position)
         hashed = self._hashes or self._build_hashes()
         wanted = hash(value)
         start = int(np.searchsorted(hashed.hashes, wanted))
@@ -87,7 +96,7 @@ class Ids:
             numbers = self._look_up(ids)
             missing = numbers < 0
             if missing.any():
-                self._add(pc.unique(ids.filter(pa.array(missing))))
+                self._add(pc.unique(ids.filter(arrow_view(missing))))
                 numbers = self._look_up(ids)
         return numbers
 
@@ -95,9 +104,21 @@ class Ids:
         if self._hashes is not None and len(ids) <= _FEW:
             one_by_one = (self.number(value) for value in ids.to_pylist())
             return np.fromiter((-1 if n is None else n for n in one_by_one), np.int32, len(ids))
+        if len(ids) <= self._count // _MUCH_LESS:
+            return self._scan_for(ids)
         indices = pc.index_in(ids, value_set=self.array())
         numbers: Numbers = numpy_view(pc.fill_null(indices, -1))
         return numbers
+
+    def _scan_for(self, ids: pa.Array) -> Numbers:
+        """The numbers of ids by one pass over all: cheaper than a hash table of all."""
+        wanted = pc.dictionary_encode(ids)
+        hits = numpy_view(pc.index_in(self.array(), value_set=wanted.dictionary).fill_null(-1))
+        found = np.flatnonzero(hits >= 0)
+        numbers = np.full(len(wanted.dictionary), -1, np.int32)
+        numbers[hits[found]] = found
+        by_row: Numbers = numbers[numpy_view(wanted.indices)]
+        return by_row
 
     def _add(self, new: pa.Array) -> None:
         if self._hashes is not None:
@@ -127,7 +148,7 @@ class Ids:
 
     def texts(self, numbers: npt.NDArray[np.integer]) -> pa.Array:
         """The ids of numbers."""
-        return self.array().take(pa.array(numbers))
+        return self.array().take(arrow_view(numbers))
 
 
 class NodeIndex:
@@ -186,5 +207,5 @@ class NodeIndex:
         positions = self.positions(numbers)
         missing = positions < 0
         if missing.any():
-            return column.take(pa.array(positions, mask=missing))
-        return column.take(pa.array(positions))
+            return column.take(arrow_view(positions, missing))
+        return column.take(arrow_view(positions))

@@ -1,6 +1,6 @@
-"""Arrow arrays of numbers as NumPy arrays, without ``pyarrow``'s own conversion.
+"""Arrow arrays of numbers as NumPy arrays and back, without the conversions of ``pyarrow``.
 
-That conversion loads pandas where it is installed, which costs more than any query that only reads.
+Those load pandas, where it is installed, and ``numpy.ma``. Either costs more than most queries.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ _DTYPES: dict[pa.DataType, np.dtype[Any]] = {
         *("float16", "float32", "float64"),
     )
 }
+
+_ARROW_TYPES = {dtype: type_ for type_, dtype in _DTYPES.items()}
 
 
 def numpy_view(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -49,6 +51,22 @@ def numpy_view(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     if not size:
         return np.empty(0, dtype)
     return np.frombuffer(values.buffers()[1], dtype, size, start * dtype.itemsize)
+
+
+def arrow_view(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Numbers or booleans as an Arrow array that shares their memory; null where masked.
+
+    >>> arrow_view(np.array([1, 2], np.int32), np.array([True, False])).to_pylist()
+    [None, 2]
+    >>> arrow_view(np.array([True, False])).type
+    DataType(bool)
+    """
+    valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    if values.dtype == np.bool_:
+        bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [valid, bits])
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(_ARROW_TYPES[values.dtype], len(values), [valid, data])
 
 
 def _converted(values: pa.Array) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import Property
 from omnigraph.lang.schema.vectors import VectorOptionError, vector_options
-from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.storage.tables.search import (
     NOTHING,
@@ -247,7 +247,7 @@ def _vectors(
         positions = np.searchsorted(rows, ids)
         positions[positions == len(rows)] = 0
         here = rows[positions] == ids if len(rows) else np.zeros(len(ids), np.bool_)
-        yield _present(batch[column].filter(pa.array(here)), positions[here], size)
+        yield _present(batch[column].filter(arrow_view(here)), positions[here], size)
 
 
 def _present(
