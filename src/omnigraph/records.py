@@ -108,7 +108,7 @@ def _values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 def _add_comparison(cls: Any, fields: tuple[Field[Any], ...]) -> None:
     compared = _values_of(tuple(field.name for field in fields if field.compare))
-    in_hash = (each for each in fields if (each.compare if each.hash is None else each.hash))
+    in_hash = [field for field in fields if (field.compare if field.hash is None else field.hash)]
     hashed = _values_of(tuple(field.name for field in in_hash))
 
     def equals(self: object, other: object) -> Any:

@@ -114,9 +114,9 @@ class Ids:
         """The numbers of ids by one pass over all: cheaper than a hash table of all."""
         wanted = pc.dictionary_encode(ids)
         hits = numpy_view(pc.index_in(self.array(), value_set=wanted.dictionary).fill_null(-1))
-        found = np.flatnonzero(hits >= 0)
+        matches = np.flatnonzero(hits >= 0)
         numbers = np.full(len(wanted.dictionary), -1, np.int32)
-        numbers[hits[found]] = found
+        numbers[hits[matches]] = matches
         by_row: Numbers = numbers[numpy_view(wanted.indices)]
         return by_row
 

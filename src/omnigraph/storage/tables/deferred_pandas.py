@@ -134,5 +134,5 @@ def _installed_version() -> str | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     package = Path(next(iter(spec.submodule_search_locations)))
-    found = [each.name for each in package.parent.glob("pandas-*.dist-info")]
-    return found[0].split("-")[1].removesuffix(".dist") if len(found) == 1 else None
+    names = [path.name for path in package.parent.glob("pandas-*.dist-info")]
+    return names[0].split("-")[1].removesuffix(".dist") if len(names) == 1 else None
