@@ -435,7 +435,7 @@ def test_wrong_usage_of_log_exits_2(place):
     ("arguments", "text"),
     [
         (("g.omni", "--branch", "nowhere"), "nowhere"),
-        (("g.omni", "--type", "Cat"), "unknown type 'Cat'"),
+        (("g.omni", "--type", "Cat"), "there is no type 'Cat'"),
         (("g.omni", "--since", "yesterday"), "invalid time 'yesterday'"),
         (("nothing.omni",), "nothing.omni"),
     ],

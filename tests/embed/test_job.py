@@ -200,6 +200,16 @@ def test_a_run_may_be_bounded_by_rows(graph):
     assert graph.embeddings.fill(max_rows=100).filled == 6
 
 
+def test_rows_with_an_equal_text_are_filled_and_counted_beyond_the_bound(graph):
+    texts = ["one", "two", "three", "one", "one", "four"]
+    graph.load([doc(f"d{n}", text) for n, text in enumerate(texts)])
+    report = graph.embeddings.fill(max_rows=3)
+    assert (report.embedded, report.reused, report.filled, report.rows) == (3, 2, 5, 5)
+    assert (report.complete, report.changed) == (False, 0)
+    rest = graph.embeddings.fill(max_rows=3)
+    assert (rest.embedded, rest.filled, rest.rows, rest.complete) == (1, 1, 1, True)
+
+
 def test_what_others_write_meanwhile_stays_and_no_stale_vector_is_written(graph):
     graph.load(docs(6))
     done = []

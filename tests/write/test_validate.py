@@ -278,7 +278,7 @@ def test_a_value_that_the_same_write_frees(ruled, change):
 
 def test_uniqueness_of_edges(ruled):
     assert texts(ruled, delta(ruled, "Once", APPEND, ("n", "a", "x"), ("m", "a", "y"))) == [
-        "@unique violation on Once.(dst, src): value '(x, a)' held by 'o1' and 'n'"
+        "@unique violation on Once.(src, dst): value '(a, x)' held by 'o1' and 'n'"
     ]
     rows = [{"id": i, "src": "x", "dst": "a", "n": 1} for i in ("n", "m")]
     assert texts(ruled, delta(ruled, "Back", APPEND, *rows)) == [

@@ -1,1 +1,1 @@
-"""One module for each command."""
+"""The commands; a module has one of them, or several that belong together, as ``load`` has."""

@@ -136,7 +136,8 @@ def _select(
     if arguments.type is not None:
         types = [*graph.catalog.node_types, *graph.catalog.edge_types]
         if arguments.type not in types:
-            raise InputError(f"unknown type '{arguments.type}'", hint=f"types: {', '.join(types)}")
+            message = f"there is no type '{arguments.type}' in the schema"
+            raise InputError(message, hint=f"types: {', '.join(types)}")
     shown: list[str] = []
     for index, commit_id in enumerate(log.order):
         if len(shown) == arguments.limit:

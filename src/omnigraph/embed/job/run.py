@@ -176,8 +176,16 @@ class Fill:
             waiting = self._plan(base)
             complete = self._work(waiting)
             self._commit()
-        changed = max(0, self._ready - self._totals.filled)
-        return replace(self._totals, changed=changed, complete=complete)
+        totals = self._totals
+        # Rows that were not read get a vector too if their text has one.
+        unread = max(0, totals.filled - self._ready)
+        return replace(
+            totals,
+            rows=totals.rows + unread,
+            reused=totals.reused + unread,
+            changed=max(0, self._ready - totals.filled),
+            complete=complete,
+        )
 
     def _plan(self, base: Snapshot) -> deque[EmbedSplit]:
         waiting: deque[EmbedSplit] = deque()

@@ -345,7 +345,7 @@ def _find_type(catalog: Catalog, name: str) -> EntityType:
             return entity_type
     near = closest(name, [*(t.table_key for t in types), *(t.name for t in types)])
     raise NotFound(
-        f"there is no type and no table '{name}'",
+        f"there is no type '{name}' in the schema",
         hint=f"did you mean '{near}'?" if near else "name a type, or a table such as node:Person",
     )
 

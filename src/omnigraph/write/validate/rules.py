@@ -68,6 +68,9 @@ def shown(value: Any) -> str:
     return key_text(value) if isinstance(value, datetime) else str(value)
 
 
+_ENDS = ("src", "dst")
+
+
 def named(columns: tuple[str, ...]) -> str:
     """Columns formatted for messages: one bare, several in parentheses."""
     return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
@@ -242,10 +245,17 @@ def _values(delta: TableDelta, columns: tuple[str, ...], finder: Finder) -> Iter
             yield _duplicate(delta, columns, duplicate)
 
 
+def _rank(column: str) -> int:
+    return _ENDS.index(column) if column in _ENDS else len(_ENDS)
+
+
 def _duplicate(
     delta: TableDelta, columns: tuple[str, ...], duplicate: DuplicateValue, hint: str | None = None
 ) -> Violation:
-    values = [shown(value) for value in duplicate.values]
+    # A schema has the columns sorted by name; of an edge, the source is shown before the target.
+    pairs = sorted(zip(columns, duplicate.values, strict=True), key=lambda pair: _rank(pair[0]))
+    columns = tuple(column for column, _ in pairs)
+    values = [shown(value) for _, value in pairs]
     value = values[0] if len(values) == 1 else f"({', '.join(values)})"
     text = (
         f"@unique violation on {delta.entity_type.name}.{named(columns)}: value '{value}' "
