@@ -7,7 +7,6 @@ Arrow is defined in ``lang.values.arrow``, so that this module does without Arro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -151,7 +150,9 @@ class PropType:
     @property
     def element(self) -> PropType:
         """The type of one element of a list (itself for a plain type)."""
-        return replace(self, is_list=False) if self.is_list else self
+        if not self.is_list:
+            return self
+        return PropType(self.scalar, self.nullable, False, self.enum_values, self.dimension)
 
     def as_nullable(self, nullable: bool = True) -> PropType:
         """The same type with the given nullability."""

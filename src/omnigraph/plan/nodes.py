@@ -12,7 +12,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from omnigraph.lang.query.checked import (
     CheckedStatement,
@@ -193,9 +193,18 @@ class ReadPlan:
         return replace(
             self,
             pipeline=tuple(step.map_exprs(change) for step in self.pipeline),
-            columns=tuple(replace(column, expr=change(column.expr)) for column in self.columns),
-            order=tuple(replace(key, expr=change(key.expr)) for key in self.order),
+            columns=tuple(_rewrite(column, change) for column in self.columns),
+            order=tuple(_rewrite(key, change) for key in self.order),
         )
+
+
+Part = TypeVar("Part", OutputColumn, SortKey)
+
+
+def _rewrite(part: Part, change: Rewrite) -> Part:
+    """A part with its expression rewritten; itself when nothing changed."""
+    expr = change(part.expr)
+    return part if expr is part.expr else replace(part, expr=expr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Plan
 
+_LEAVES = (typed.Column, typed.Entity, typed.Constant, typed.Parameter, typed.Output)
+"""Most expressions of a plan, and nothing to simplify in them."""
+
 
 def simplify(plan: Plan) -> Plan:
     """Simplify every condition of a plan."""
@@ -22,6 +25,8 @@ def simplify_expr(expr: typed.TypedExpr) -> typed.TypedExpr:
     >>> simplify_expr(typed.Compare(typed.Relation.EQ, flag, yes)) == flag
     True
     """
+    if isinstance(expr, _LEAVES):
+        return expr
     expr = typed.rebuild(expr, simplify_expr)
     match expr:
         case typed.Compare():
