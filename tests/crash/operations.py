@@ -19,6 +19,7 @@ from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import VersionMismatch
+from omnigraph.maintain import small_fragments
 from omnigraph.spark.load.run import split_reader
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import spool
@@ -367,6 +368,13 @@ def optimize(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.maintenance.optimize(engine="local")
+
+
+def compact_tail(root: Path, durability: str = "disk") -> Iterator[None]:
+    """What a handle does beside its writers: no commit of the graph comes of it."""
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    assert small_fragments.compact_tail(graph._handle.store, None, "node:Person").merged
 
 
 def optimize_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:

@@ -19,6 +19,7 @@ from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKi
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.maintain.small_fragments import TIER
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.tables.types import TableRef
@@ -119,6 +120,15 @@ def in_many_parts(root: Path, crash: Harness) -> None:
     plain(root, crash)
     with Graph.open(root, durability="os") as graph:
         for number in range(_MAX_FRAGMENTS - 4):
+            graph.append(rows("Person", f"p{number}"))
+
+
+def with_a_tail(root: Path, crash: Harness) -> None:
+    """An index, and as many fragments that it does not cover as are merged."""
+    plain(root, crash)
+    with Graph.open(root, durability="os") as graph:
+        graph.indexes.ensure()
+        for number in range(TIER):
             graph.append(rows("Person", f"p{number}"))
 
 
@@ -341,6 +351,7 @@ WRITERS = (
     Scenario("rebuild indexes", operations.rebuild_indexes, worn, BOTH),
     Scenario("optimize if needed", operations.optimize_if_needed, worn, BOTH),
     Scenario("optimize", operations.optimize, worn, (*BOTH, "WorksAt")),
+    Scenario("compact a tail", operations.compact_tail, with_a_tail, ("Person",)),
     Scenario("optimize on a branch", operations.optimize_on_branch, worn_on_a_branch, BOTH),
     Scenario("cleanup", operations.clean_up, littered, BOTH),
     Scenario("create a branch", operations.create_branch, plain, ("Person",)),
@@ -384,6 +395,16 @@ _RECOVERED: tuple[tuple[str, Build, tuple[str, ...]], ...] = (
         "roll back a table between its steps",
         dead(plain, operations.apply_pair, Failpoint.WRITE_BETWEEN_STEPS),
         BOTH,
+    ),
+    (
+        "roll a compaction forward",
+        dead(with_a_tail, operations.compact_tail, Failpoint.WRITE_AFTER_TABLES),
+        ("Person",),
+    ),
+    (
+        "published compaction",
+        dead(with_a_tail, operations.compact_tail, Failpoint.WRITE_AFTER_PUBLISH),
+        ("Person",),
     ),
     ("stale sidecar", dead(plain, operations.append_several, Failpoint.WRITE_AFTER_PUBLISH), ALL),
     ("discarded branch", dead_on_a_lost_branch, BOTH),

@@ -78,11 +78,12 @@ class Graph(GraphMerging):
         durability: Durability | Literal["disk", "os"] = Durability.DISK,
         storage_options: Mapping[str, str] | None = None,
         embedding: EmbeddingConfig | None = None,
+        auto_compact: bool = False,
     ) -> Graph:
         """Create a graph from a schema: a ``.pg`` file, or its text.
 
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
-        overwritten.
+        overwritten. ``auto_compact`` is that of ``open``.
 
         Raises:
             AlreadyExists: there is a graph at ``uri``.
@@ -101,7 +102,9 @@ class Graph(GraphMerging):
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability), create=True)
         contract = init_graph(store, source.text, force=force)
-        return cls(Handle(store, contract, settings, "rw", actor, embedding))
+        return cls(
+            Handle(store, contract, settings, "rw", actor, embedding, auto_compact=auto_compact)
+        )
 
     @classmethod
     @public
@@ -114,11 +117,15 @@ class Graph(GraphMerging):
         durability: Durability | Literal["disk", "os"] = Durability.DISK,
         storage_options: Mapping[str, str] | None = None,
         embedding: EmbeddingConfig | None = None,
+        auto_compact: bool = False,
     ) -> Graph:
         """Open a graph to read and write, or only to read.
 
         Opening to write first completes, or rolls back, the writes of processes that died. Opening
         to read changes nothing.
+
+        ``auto_compact`` merges the small fragments that commits of this handle leave, in a thread
+        beside them and without a commit, so that commits do not become slower.
 
         Raises:
             NotFound: there is no graph at ``uri``.
@@ -132,7 +139,10 @@ class Graph(GraphMerging):
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability))
         contract, recovered = open_contract(store, writable=mode == "rw")
-        return cls(Handle(store, contract, settings, mode, actor, embedding), tuple(recovered))
+        handle = Handle(
+            store, contract, settings, mode, actor, embedding, auto_compact=auto_compact
+        )
+        return cls(handle, tuple(recovered))
 
     def refresh(self) -> tuple[omnigraph.Recovered, ...]:
         """Drop all caches, and complete or roll back the writes of processes that died.

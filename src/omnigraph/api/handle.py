@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.api.engines import WarmSpark
 from omnigraph.commit.history import SnapshotRef
@@ -33,6 +33,9 @@ from omnigraph.storage.objects.paths import Root, parse_root
 from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
 from omnigraph.write.reentrancy import reject_reentrant_write
+
+if TYPE_CHECKING:
+    from omnigraph.maintain.background import BackgroundCompaction
 
 Mode: TypeAlias = Literal["rw", "r"]
 
@@ -68,6 +71,8 @@ class Handle:
         mode: Mode = "rw",
         actor: str | None = None,
         embedding: EmbeddingConfig | None = None,
+        *,
+        auto_compact: bool = False,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -81,6 +86,7 @@ class Handle:
         derived = DerivedFiles(store.objects)
         self.topology = Topology(Persisted(derived, writable=mode == "rw"))
         self.spark = WarmSpark(settings.spark_options())
+        self._compaction = self._start_compaction() if auto_compact and mode == "rw" else None
         self._contract = contract
         self._lock = threading.Lock()
         wanted = settings.traversal_mode
@@ -149,6 +155,13 @@ class Handle:
 
     # -- the end -------------------------------------------------------------------------
 
+    def _start_compaction(self) -> BackgroundCompaction:
+        from omnigraph.maintain.background import BackgroundCompaction
+
+        compaction = BackgroundCompaction(self.store)
+        self.store.on_commit = compaction.note_commit
+        return compaction
+
     def drop_caches(self) -> None:
         self.store.manifests.forget()
         self.store.datasets.forget()
@@ -158,6 +171,8 @@ class Handle:
         with self._lock:
             self.is_closed = True
         self.store.queues.close()
+        if self._compaction is not None:
+            self._compaction.close()
         self.store.datasets.checksums.record(now=True)
         self.drop_caches()
         self.spark.close()

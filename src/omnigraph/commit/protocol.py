@@ -30,7 +30,7 @@ from omnigraph.commit.publisher import (
 )
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.removal import announce_hard_drop
-from omnigraph.commit.rollback import find_ending, is_same_content, undo_write
+from omnigraph.commit.rollback import are_pinned, find_ending, is_same_content, undo_write
 from omnigraph.commit.rows import ROLLED_BACK, VersionRow
 from omnigraph.commit.schema.staging import SchemaStaging
 from omnigraph.commit.sidecar import (
@@ -138,7 +138,10 @@ class Write:
             if prepared.is_empty:
                 return self._unchanged(prepared, seen)
         leases = [table_lease(key, request.branch) for key in request.touches]
-        with self._store.leases.acquire(leases, self._store.timeouts.lease) as guard:
+        timeout = self._store.timeouts.lease
+        if request.lease_timeout is not None:
+            timeout = request.lease_timeout
+        with self._store.leases.acquire(leases, timeout) as guard:
             reached(Failpoint.WRITE_AFTER_LEASES)
             now = self._manifest.current()
             if request.idempotency_key is not None:
@@ -245,6 +248,9 @@ class Write:
         if prepared.schema is not None:
             self._promote_schema()
         self._delete_sidecar(sidecar)
+        if self._request.pins_only:
+            return replace(receipt, commit_id=None, version=version)
+        self._store.note_commit(self._request.branch, prepared.tables)
         return replace(receipt, version=version)
 
     def _describe(self, prepared: PreparedWrite, receipt: Receipt) -> None:
@@ -293,8 +299,11 @@ class Write:
         """
         try:
             ended = find_ending(self._store, sidecar)
+            snapshot = self._manifest.current() if sidecar.pins_only else None
         except OmniGraphError:
             raise self._pending("it is unknown whether it was published") from error
+        if snapshot is not None and are_pinned(sidecar, snapshot):
+            return snapshot.manifest_version
         if ended is not None and ended.extra.get(ROLLED_BACK) != sidecar.operation_id:
             return ended.manifest_version
         if ended is None:
@@ -351,6 +360,7 @@ class Write:
                 for row in (prepared.schema.rows if prepared.schema else ())
             ),
             hard_drops=tuple(prepared.hard_drops),
+            pins_only=request.pins_only,
         )
 
     def _members(self) -> tuple[SidecarMember, ...]:
@@ -398,7 +408,7 @@ class Write:
             prepared.registrations,
             prepared.tombstones,
             [*prepared.rows, *schemas],
-            self._intent,
+            None if self._request.pins_only else self._intent,
             prepared.revalidate,
             self._request.if_commit,
             self._earlier,

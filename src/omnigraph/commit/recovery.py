@@ -28,10 +28,12 @@ from omnigraph.commit.publisher import AlreadyDone, CommitIntent
 from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import (
     RECOVERY_ACTOR,
+    are_pinned,
     find_ending,
     landing_branch,
     landing_head,
     landing_ref,
+    pin_restored,
     publish_pins,
     publish_recovery,
     publish_restored,
@@ -160,7 +162,7 @@ class Recovery:
         except BranchNotFound:
             return _Verdict(sidecar, None, {})
         ended = find_ending(self._store, sidecar)
-        if ended is not None:
+        if ended is not None or are_pinned(sidecar, snapshot):
             return _Verdict(sidecar, Decision.COMPLETED, {}, ended)
         heads: dict[str, int] = {}
         classes: list[Classification] = []
@@ -241,6 +243,12 @@ class Recovery:
         )
         registrations, tombstones, more = self._schema_rows(sidecar, snapshot)
         reached(Failpoint.RECOVERY_BEFORE_PUBLISH)
+        if sidecar.pins_only:
+            try:
+                publish_pins(self._store, sidecar.branch, expected, rows)
+            except VersionMismatch:
+                return self._lost_race(sidecar, heads)
+            return self._completed(sidecar, None, outcomes=outcomes)
         try:
             published = publish_recovery(
                 self._store,
@@ -363,8 +371,8 @@ class Recovery:
         )
         reached(Failpoint.RECOVERY_AFTER_RESTORE)
         outcomes = tuple(table.outcome for table in restored)
-        if sidecar.undoing:
-            publish_pins(self._store, sidecar.branch, restored)
+        if sidecar.ends_silently:
+            pin_restored(self._store, sidecar.branch, restored)
             return self._completed(sidecar, None, RecoveryKind.ROLLED_BACK, outcomes)
         published = publish_restored(self._store, sidecar, restored)
         assert published.commit is not None
@@ -380,7 +388,7 @@ class Recovery:
         """The branch was deleted, together with what was written on it."""
         main = self._store.manifest(None)
         ending = main.with_state(lambda state, _: state.endings.get(sidecar.operation_id))
-        if ending is None and sidecar.undoing:
+        if ending is None and sidecar.ends_silently:
             ending = self._latest_recovery(None)
         if ending is not None:
             commit_id = ending.commit_id

@@ -26,7 +26,7 @@ from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LeaseGuard
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.types import CommittedTable, TableRef
-from omnigraph.storage.tables.versions import restored_version
+from omnigraph.storage.tables.versions import restored_version, version_of_same_rows
 
 RECOVERY_ACTOR = "omnigraph:recovery"
 
@@ -135,20 +135,40 @@ def _is_restored(store: GraphStore, entry: SidecarPin, pin: Pin) -> bool:
 
 
 def is_same_content(store: GraphStore, before: Pin | None, after: Pin | None) -> bool:
-    """Whether a table moved from one pin to another only by writes that were undone."""
+    """Whether a table moved from one pin to another only by undone writes and compactions."""
     if before is None or after is None or before.ref != after.ref:
         return False
     version: int | None = after.version
     while version is not None and version > before.version:
-        version = restored_version(store.datasets, after.ref, version)
+        version = version_of_same_rows(store.datasets, after.ref, version)
     return version == before.version
 
 
-def publish_pins(store: GraphStore, branch: str | None, restored: Sequence[Restored]) -> None:
+def are_pinned(sidecar: Sidecar, snapshot: Snapshot) -> bool:
+    """Whether the versions of a write without a commit are published, or later ones are.
+
+    All versions of one copy of a table follow each other, so a later one contains the write.
+    """
+    is_pins_only = sidecar.pins_only and not sidecar.undoing
+    return is_pins_only and all(
+        (pin := snapshot.pin(entry.table_key)) is not None
+        and pin.branch == landing_branch(entry)
+        and pin.version >= entry.expected_version + len(entry.transactions)
+        for entry in sidecar.tables
+    )
+
+
+def pin_restored(store: GraphStore, branch: str | None, restored: Sequence[Restored]) -> None:
     """Pin the restored heads without a commit."""
-    publication = Publication(*_rows(restored))
+    publish_pins(store, branch, *_rows(restored))
+
+
+def publish_pins(
+    store: GraphStore, branch: str | None, expected: Mapping[str, int], rows: Sequence[VersionRow]
+) -> None:
+    """Publish versions of tables without a commit."""
     try:
-        store.publisher.publish(store.manifest(branch), publication)
+        store.publisher.publish(store.manifest(branch), Publication(expected, rows))
     except StorageUnknown as error:
         # The caller could not look it up: the sidecar is left to the next recovery.
         raise _no_answer() from error
@@ -258,5 +278,5 @@ def _restore(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, guard: Lea
         store, sidecar, snapshot, unmoved_too=True, before_restore=before_restore
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
-    publish_pins(store, sidecar.branch, restored)
+    pin_restored(store, sidecar.branch, restored)
     reached(Failpoint.UNDO_AFTER_PUBLISH)

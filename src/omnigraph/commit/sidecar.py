@@ -2,8 +2,8 @@
 
 One JSON file per operation, ``__recovery/<operation id>.json``, in the reference's format. Keys
 that only we write (``transactions``, ``leased``, ``intent``, ``consulted``, ``if_commit``,
-``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``, ``members``) are left out when empty;
-other readers of the format ignore them.
+``branch_identity``, ``schemas``, ``hard_drops``, ``undoing``, ``members``, ``pins_only``) are left
+out when empty; other readers of the format ignore them.
 """
 
 from __future__ import annotations
@@ -139,6 +139,13 @@ class Sidecar:
     """What a schema apply removes permanently; see ``commit.removal``."""
     members: tuple[SidecarMember, ...] = ()
     """The commits of a group, in order; the operation is named after the last."""
+    pins_only: bool = False
+    """Whether the writer publishes without a commit, because it leaves all rows as they are."""
+
+    @property
+    def ends_silently(self) -> bool:
+        """Whether its recovery makes no commit either."""
+        return self.undoing or self.pins_only
 
     def as_undoing(self) -> Sidecar:
         """The same plan, abandoned.

@@ -6,7 +6,7 @@ No rule of the protocol is implemented here; those modules take a ``GraphStore``
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 
@@ -38,6 +38,9 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import TableRef
 
 _PAUSE_SECONDS = 0.01
+
+OnCommit = Callable[[str | None, Iterable[str]], None]
+"""Called after a commit with its branch and table keys; neither blocks nor raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,12 @@ class GraphStore:
         self.schema_files = SchemaFiles(self.objects)
         self.audit = AuditLog(self.inline)
         self.queues = WriteQueues()
+        self.on_commit: OnCommit | None = None
+
+    def note_commit(self, branch: str | None, table_keys: Iterable[str]) -> None:
+        """Tell ``on_commit`` that tables were committed to; the caller still holds their leases."""
+        if self.on_commit is not None:
+            self.on_commit(branch, table_keys)
 
     @cached_property
     def leases(self) -> Leases:

@@ -142,6 +142,10 @@ class WriteRequest:
     """Whether to stage only under the leases."""
     member: GroupMember | None = None
     """The write as a member of a group; none for one that is always committed by itself."""
+    pins_only: bool = False
+    """Whether to publish the versions of its tables without a commit: their rows stay the same."""
+    lease_timeout: float | None = None
+    """How many seconds to wait for the leases, if not as long as other writers."""
 
 
 # -- groups -----------------------------------------------------------------------------------

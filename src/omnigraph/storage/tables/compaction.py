@@ -25,7 +25,7 @@ from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import StagedFragment, TableLocator, discard_fragments
 from omnigraph.storage.tables.segments import BuiltIndex, Segment
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import Table, fragments_of
 from omnigraph.storage.tables.types import (
     AUTO_CLEANUP,
     StagedTable,
@@ -64,7 +64,7 @@ def compaction_split(
     with lance_call("read", table.ref.path):
         dataset = table.dataset
         form = str(dataset.data_storage_version)
-        fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
+        fragments = {f.fragment_id: f.metadata for f in fragments_of(dataset, numbers)}
         texts = tuple(json.dumps(fragments[number].to_json()) for number in numbers)
     return CompactionSplit(locator, form, texts)
 

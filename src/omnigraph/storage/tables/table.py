@@ -203,10 +203,17 @@ class Table:
                 list(row_ids), None if columns is None else list(columns)
             )
 
-    def fragments(self) -> tuple[FragmentInfo, ...]:
-        """The fragments of this version, in the order of a scan."""
+    def fragments(self, numbers: Iterable[int] | None = None) -> tuple[FragmentInfo, ...]:
+        """The fragments of this version, or those with some numbers, in the order of a scan."""
         with lance_call("read", self.ref.path):
-            return tuple(_fragment_info(fragment) for fragment in self.dataset.get_fragments())
+            dataset = self.dataset
+            wanted = dataset.get_fragments() if numbers is None else fragments_of(dataset, numbers)
+            return tuple(_fragment_info(fragment) for fragment in wanted)
+
+    def fragment_numbers(self) -> tuple[int, ...]:
+        """The numbers of the fragments of this version, in the order of a scan."""
+        with lance_call("read", self.ref.path):
+            return tuple(int(fragment.fragment_id) for fragment in self.dataset.get_fragments())
 
     def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
         """Columns of the rows of some fragments, with ``_rowid`` as the last one."""

@@ -28,6 +28,7 @@ from omnigraph.storage.tables.types import TableRef, split_file
 RESERVED = "ReserveFragments"
 """An operation without a Python class: a version with the same fragments and columns as before."""
 _UNNAMED = "BaseOperation"
+_PHYSICAL = (LanceOperation.Rewrite, LanceOperation.CreateIndex, LanceOperation.UpdateConfig)
 # More files than any table has: Lance lists a thousand by default.
 _ALL = 1 << 40
 
@@ -183,6 +184,18 @@ def restored_version(datasets: Datasets, ref: TableRef, version: int) -> int | N
     """The version that another one restored; ``None`` for other operations or if unreadable."""
     operation = _operation(datasets, ref, version)
     return int(operation.version) if isinstance(operation, LanceOperation.Restore) else None
+
+
+def version_of_same_rows(datasets: Datasets, ref: TableRef, version: int) -> int | None:
+    """The earlier version whose rows a version kept; ``None`` if it changed any or is unreadable.
+
+    A restore kept those of the restored version; compactions, indexes and settings those of the
+    version before.
+    """
+    operation = _operation(datasets, ref, version)
+    if isinstance(operation, LanceOperation.Restore):
+        return int(operation.version)
+    return version - 1 if isinstance(operation, _PHYSICAL) else None
 
 
 def _operation(datasets: Datasets, ref: TableRef, version: int) -> object | None:
