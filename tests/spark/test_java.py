@@ -77,7 +77,7 @@ def test_no_java_is_one_clear_line():
     with pytest.raises(SparkUnavailable) as caught:
         find_java("", ())
     assert caught.value.message == "Java is not installed"
-    assert caught.value.hint == "install Java 17 or newer, or set JAVA_HOME to where it is"
+    assert caught.value.hint == "install Java 17 or newer, or set JAVA_HOME"
 
 
 def test_only_old_ones_are_one_clear_line(tmp_path):

@@ -114,7 +114,7 @@ def test_a_worker_that_dies_is_replaced(spark: SparkEngine, tmp_path: Path):
 
 
 def test_workers_that_die_again_and_again_are_an_error(spark: SparkEngine, tmp_path: Path):
-    with pytest.raises(SparkError, match="dying: a worker process died again and again"):
+    with pytest.raises(SparkError, match="dying: a worker process died repeatedly"):
         spark.tasks(work.die_at_first, [work.Trial(tmp_path, 0, 9)], "dying")
 
 

@@ -42,7 +42,7 @@ def restore(
     ``backup_options`` are the storage options of the backup, by default those of the graph.
 
     Raises:
-        NotFound: there is no such backup or point.
+        NotFound: the backup or point does not exist.
         AlreadyExists: there is a graph at ``uri``.
 
     >>> point = graph.maintenance.backup(folder / "backup").point
@@ -115,7 +115,7 @@ def prune_backup(
     be removed. The next prune or backup completes an interrupted prune.
 
     Raises:
-        NotFound: there is no such backup or point.
+        NotFound: the backup or point does not exist.
         InputError: nothing is selected, or the last point would be removed.
 
     >>> reports = [graph.maintenance.backup(folder / "backup") for _ in range(2)]

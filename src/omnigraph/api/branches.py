@@ -48,7 +48,7 @@ class GraphBranches(Namespace):
         """Delete a branch that no other branch depends on.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
             InputError: the branch is ``main``.
             Conflict: another branch depends on it.
 
@@ -91,7 +91,7 @@ class GraphTags(Namespace):
 
         Raises:
             AlreadyExists: there is such a tag and ``move`` is not set.
-            NotFound: there is no such commit or branch.
+            NotFound: the commit or branch does not exist.
             InputError: the name is invalid.
 
         >>> graph.tags.create("release/2").commit_id == graph.snapshot().commit_id
@@ -109,7 +109,7 @@ class GraphTags(Namespace):
         """Delete a tag; its commit stays.
 
         Raises:
-            NotFound: there is no such tag.
+            NotFound: the tag does not exist.
 
         >>> graph.tags.delete("v1")
         >>> graph.tags.list()

@@ -60,7 +60,7 @@ class GraphChanges(Namespace):
         the cursor of the next page, and whether it has caught up with the branch.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
             InputError: the cursor is invalid, or belongs to another filter.
             HistoryGone: cleanup has removed the changes at the cursor.
 
@@ -90,7 +90,7 @@ class GraphChanges(Namespace):
         A page that has not caught up has the cursor of the next one.
 
         Raises:
-            NotFound: there is no such commit.
+            NotFound: the commit does not exist.
             InputError: the cursor belongs to another commit.
             HistoryGone: cleanup has removed the state before the commit.
 
@@ -114,7 +114,7 @@ class GraphChanges(Namespace):
         line is incomplete.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
 
         >>> baseline = graph.changes.baseline(dest=folder / "baseline.ndjson")
         >>> baseline.records, len(graph.changes.poll(cursor=baseline.cursor).changes)
@@ -136,8 +136,8 @@ class GraphChanges(Namespace):
         """The commit, and so the actor, that changed a node or an edge last.
 
         Raises:
-            InputError: there is no such type.
-            NotFound: there is no such node or edge.
+            InputError: the type does not exist.
+            NotFound: the node or edge does not exist.
 
         >>> graph.changes.blame("Person", "Ada").commit.commit_id == graph.commits()[0].commit_id
         True

@@ -45,7 +45,7 @@ class GraphEmbeddings(Namespace):
         """For every ``@embed`` property: the rows with a vector, and the rows without one.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
 
         >>> graph.embeddings.status()
         []
@@ -91,7 +91,7 @@ class GraphEmbeddings(Namespace):
 
         Raises:
             EmbeddingError: the provider does not answer, or refuses a text.
-            InputError: there is no such ``@embed`` property.
+            InputError: the ``@embed`` property does not exist.
             LimitExceeded: the ``timeout`` is over; what was embedded is kept.
             Cancelled: ``cancel`` was set; what was embedded is kept.
             Conflict: the schema was changed meanwhile.

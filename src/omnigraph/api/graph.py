@@ -251,7 +251,7 @@ class Graph(GraphMerging):
         """The commits of a branch, inherited ones too, newest first.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
 
         >>> [commit.kind for commit in graph.commits()]
         ['load', 'init']
@@ -264,7 +264,7 @@ class Graph(GraphMerging):
         """One commit of any branch; for an interrupted commit, the recovery that completed it.
 
         Raises:
-            NotFound: there is no such commit.
+            NotFound: the commit does not exist.
 
         >>> newest = graph.commits()[0]
         >>> graph.commit(newest.commit_id) == newest
@@ -289,8 +289,8 @@ class Graph(GraphMerging):
         the branch moves on.
 
         Raises:
-            NotFound: there is no such branch, tag or commit.
-            InputError: there is no such version, or more than one state was named.
+            NotFound: the branch, tag or commit does not exist.
+            InputError: the version does not exist, or more than one state was named.
             HistoryGone: cleanup has removed that state.
 
         >>> graph.snapshot().count("Person"), graph.snapshot(at="v1").count("Person")
@@ -332,7 +332,7 @@ class Graph(GraphMerging):
             ParameterError: a parameter is missing or does not fit.
             LimitExceeded: a limit was reached.
             Cancelled: ``cancel`` was set.
-            NotFound: there is no such query, branch, tag or commit.
+            NotFound: the query, branch, tag or commit does not exist.
 
         >>> text = "query q($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
         >>> graph.query(text, params={"n": "Ada"}).rows()

@@ -59,7 +59,7 @@ class GraphMaintenance(Namespace):
         on, or when ``spark``, a session or a way to start one, is passed.
 
         Raises:
-            NotFound: there is no such branch, or it was deleted meanwhile.
+            NotFound: the branch does not exist, or it was deleted meanwhile.
             Conflict: writers kept changing the tables.
             ReadOnly: the graph is open for reading.
 
@@ -178,7 +178,7 @@ class GraphMaintenance(Namespace):
         Changes nothing and reads no rows; works on a graph that is open for reading too.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
 
         >>> str(graph.maintenance.doctor()).splitlines()[0].startswith(graph.uri)
         True
@@ -201,7 +201,7 @@ class GraphMaintenance(Namespace):
         only.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
 
         >>> graph.maintenance.verify().is_sound
         True
@@ -274,7 +274,7 @@ class GraphIndexes(Namespace):
         each vector index finds; that reads the vectors of up to a million rows.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
 
         >>> graph.indexes.status().indexes[0].table_key
         'node:Person'
@@ -298,7 +298,7 @@ class GraphIndexes(Namespace):
         outgrown it, or when its recall is below ``policy.recall``.
 
         Raises:
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
             ReadOnly: the graph is open for reading.
 
         >>> report = graph.indexes.ensure()
@@ -329,7 +329,7 @@ class GraphIndexes(Namespace):
         vector indexes on the current rows.
 
         Raises:
-            InputError: there is no such type or column.
+            InputError: the type or column does not exist.
 
         >>> len(graph.indexes.rebuild("Person", "id").built)
         1

@@ -32,7 +32,7 @@ class GraphMerging:
 
         Raises:
             MergeConflicts: both branches changed the same values.
-            NotFound: there is no such branch.
+            NotFound: the branch does not exist.
             ReadOnly: the graph is open for reading.
 
         >>> graph.branches.create("review")
@@ -63,7 +63,7 @@ class GraphMerging:
 
         Raises:
             MergeConflicts: a row was changed again since.
-            NotFound: there is no such commit or branch.
+            NotFound: the commit or branch does not exist.
 
         >>> receipt = graph.mutate('query q() { delete Person where name = "Ada" }')
         >>> report = graph.revert(receipt.commit_id)
@@ -90,7 +90,7 @@ class GraphMerging:
 
         Raises:
             MergeConflicts: the branch changed the same values.
-            NotFound: there is no such commit or branch.
+            NotFound: the commit or branch does not exist.
 
         >>> graph.branches.create("review")
         >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', branch="review")

@@ -158,7 +158,7 @@ class GraphSnapshot:
 
         Raises:
             QueryError: the query is invalid.
-            NotFound: there is no such query.
+            NotFound: the query does not exist.
 
         >>> plan = graph.snapshot().explain("query q() { match { $p: Person } return { $p.name } }")
         >>> plan.to_json()["name"]
@@ -278,7 +278,7 @@ class GraphSnapshot:
         """The number of nodes or edges of a type.
 
         Raises:
-            InputError: there is no such type.
+            InputError: the type does not exist.
 
         >>> graph.snapshot().count("Knows")
         1
@@ -295,7 +295,7 @@ class GraphSnapshot:
         """The rows of a type as an Arrow table, in no particular order.
 
         Raises:
-            InputError: there is no such type or column, or the filter does not fit.
+            InputError: the type or column does not exist, or the filter does not fit.
 
         >>> import pyarrow.compute as pc
         >>> graph.snapshot().read("Person", ["name"], pc.field("age") > 36).to_pylist()
@@ -314,7 +314,7 @@ class GraphSnapshot:
         """The rows of a type batch by batch, in no particular order.
 
         Raises:
-            InputError: there is no such type or column, or the filter does not fit.
+            InputError: the type or column does not exist, or the filter does not fit.
 
         >>> sum(batch.num_rows for batch in graph.snapshot().scan("Person"))
         2
@@ -335,7 +335,7 @@ class GraphSnapshot:
         It is read only: every method that writes raises ``ReadOnly``.
 
         Raises:
-            InputError: there is no such type.
+            InputError: the type does not exist.
 
         >>> import polars
         >>> frame = polars.scan_pyarrow_dataset(graph.snapshot().dataset("Person"))
@@ -357,7 +357,7 @@ class GraphSnapshot:
         """One node or edge with all its columns, none if it does not exist. Blobs are null.
 
         Raises:
-            InputError: there is no such type.
+            InputError: the type does not exist.
 
         >>> graph.snapshot().entity("Person", "Ada")["age"]
         36
@@ -392,7 +392,7 @@ class GraphSnapshot:
         """The bytes of a Blob from an offset on; at most 4 MiB when no length is given.
 
         Raises:
-            NotFound: there is no such node or edge.
+            NotFound: the node or edge does not exist.
             InputError: the property is not a Blob.
 
         >>> graph.snapshot().read_blob("Person", "Grace", "photo")
@@ -411,7 +411,7 @@ class GraphSnapshot:
         """The size and the address of a Blob, none when it is null.
 
         Raises:
-            NotFound: there is no such node or edge.
+            NotFound: the node or edge does not exist.
             InputError: the property is not a Blob.
 
         >>> graph.snapshot().blob_info("Person", "Grace", "photo").size

@@ -21,7 +21,7 @@ from omnigraph.errors import OmniGraphError, RecoveryRequired
 from omnigraph.storage.leases.local import LEASE_FOLDER, lease_path
 
 _PAUSE_SECONDS = 0.05
-# Clocks of a store and of those who write to it differ.
+# The clocks of a store and of its writers may differ.
 _CLOCKS = timedelta(minutes=15)
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -32,8 +32,8 @@ RunningWrite = tuple[str, frozenset[str], datetime]
 def recover_writes(store: GraphStore) -> None:
     """Recover interrupted writes; refuse if one cannot be recovered.
 
-    A live writer is waited for as long as for any lease. Later ones are not: leases separate them
-    from this process, and with many writers there is always one.
+    Waits for a live writer as long as for any lease. Later writers are not waited for: leases
+    separate them from this process, and with many writers there is always one.
     """
     recovery = Recovery(store)
     deadline = time.monotonic() + store.timeouts.lease

@@ -157,7 +157,7 @@ class Result:
 
     @public
     def write_ipc(self, path: Location) -> int:
-        """Write an Arrow IPC stream to a file, batch by batch; gives the number of rows.
+        """Write an Arrow IPC stream to a file, batch by batch; returns the number of rows.
 
         >>> result.write_ipc(folder / "people.arrows")
         2

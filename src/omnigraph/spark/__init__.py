@@ -1,7 +1,7 @@
-"""Bulk work through PySpark: the session, and what runs on it.
+"""Bulk work on PySpark: the session, loads, queries, exports and the data source.
 
-Everything else works without PySpark; it is imported when a session is opened. What works on
-graphs is loaded when first used.
+The rest of the package works without PySpark, which is imported when a session is opened. Modules
+that work on graphs are imported on first use.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The embedding job by Spark tasks, which call the provider."""
+"""The embedding job in Spark tasks, which call the provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SparkEmbedExecutor:
         self._engine = engine
         self._check = check
         self.report: Report | None = None
-        """Called with the numbers of finished and of all tasks."""
+        """Called with the number of finished tasks and the total."""
 
     @property
     def width(self) -> int:

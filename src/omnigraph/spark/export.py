@@ -1,8 +1,8 @@
-"""Exports a snapshot by many processes: a directory of NDJSON or Parquet files for each type.
+"""Exports a snapshot in many processes: a directory of NDJSON or Parquet files per type.
 
-``nodes/Person/part-00000.ndjson`` and so on, and ``_SUCCESS`` at the end. Rows and lines are those
-of a local export, in storage order. A file is renamed to its name when it is complete, and so is
-the directory.
+Writes ``nodes/Person/part-00000.ndjson`` and so on, and ``_SUCCESS`` last. Rows and lines are those
+of a local export, in storage order. Files and the directory are renamed to their final names when
+complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ExportTask:
 def export_files(
     export: Export, catalog: Catalog, dest: Path, format: str, executor: Executor
 ) -> int:
-    """Write a directory for ``load``, which all workers must reach; gives the number of rows."""
+    """Write a directory for ``load`` that all workers can reach; returns the number of rows."""
     if format not in FORMATS:
         raise InputError(f"invalid format '{format}'", hint="use ndjson or parquet")
     with export.lasting(), new_folder(Path(os.path.abspath(dest))) as top:
@@ -64,7 +64,7 @@ def export_files(
             folder.mkdir(parents=True, exist_ok=True)
         rows = sum(executor.run(write_file, tasks, "exporting"))
         for temporary in [path for folder in folders for path in folder.glob(".part-*")]:
-            # The file of an attempt that died.
+            # Left by an attempt that died.
             temporary.unlink(missing_ok=True)
         (top / SUCCESS).touch()
     return rows
@@ -86,7 +86,7 @@ def _tasks(export: Export, catalog: Catalog, top: Path, format: str) -> Iterator
 
 
 def write_file(task: ExportTask) -> int:
-    """Write one file; gives its number of rows."""
+    """Write one file; returns its number of rows."""
     entity_type = find_type(cached_catalog(task.catalog), task.table_key)
     final = Path(task.folder, task.name)
     # Each attempt has its own temporary file; the last rename wins, with the same rows.

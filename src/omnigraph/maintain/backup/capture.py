@@ -80,7 +80,7 @@ def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
         snapshots: dict[str | None, Snapshot] = {}
         with store.leases.acquire(leases, store.timeouts.lease):
             for branch in branches:
-                # Of some a crash left only the reference.
+                # A crash may have left only the reference.
                 with suppress(BranchNotFound):
                     snapshots[branch] = store.manifest(branch).current()
         for branch, snapshot in snapshots.items():
@@ -97,7 +97,7 @@ def capture_graph(store: GraphStore, stack: ExitStack) -> Capture:
 
 
 def captured_files(store: GraphStore, capture: Capture) -> list[SourceFile]:
-    """Every file of a capture. ``StorageMissing`` names one that is gone."""
+    """Every file of a capture; ``StorageMissing`` if one does not exist."""
     existing: dict[str, int] = {}
     for top in (*_FOLDERS, MANIFEST, AUDIT_TABLE):
         existing |= store.objects.sizes_below(top)
@@ -125,7 +125,7 @@ def captured_files(store: GraphStore, capture: Capture) -> list[SourceFile]:
             for path in (file.path, *companions.get(file.path, ())):
                 if path in existing:
                     wanted[path] = existing[path]
-                # No reader needs a transaction; the first version of a branch may have none.
+                # No reader needs transaction files; the first version of a branch may have none.
                 elif not file.is_transaction:
                     raise _gone(path)
     for path in (*wanted, *texts):
@@ -139,10 +139,10 @@ def captured_files(store: GraphStore, capture: Capture) -> list[SourceFile]:
 
 
 def refuse_changed(store: GraphStore, files: Iterable[SourceFile]) -> None:
-    """Make sure that no branch was replaced: a deleted name may be used again."""
+    """Make sure that no branch was replaced: the name of a deleted one may be reused."""
     for file in files:
         if "/_refs/" in file.path and store.objects.read_bytes(file.path) != file.data:
-            raise HistoryGone("a branch was deleted and created again", hint="repeat the copy")
+            raise HistoryGone("a branch was deleted and recreated", hint="repeat the copy")
 
 
 def _limits(store: GraphStore, capture: Capture) -> dict[TableRef, int]:

@@ -1,7 +1,7 @@
 """Copying the files of a graph: several at a time, verified, and resumable.
 
-Backup, restore and clone share this. A file that Lance names at random never changes, so an
-existing copy of it may stay; any other file is read at once and written again.
+Backup, restore and clone share this. A file with a random name from Lance never changes, so an
+existing copy of it is kept; any other file is read at once and rewritten.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Copier:
 
     def copy(self, files: Sequence[SourceFile], concurrency: int) -> Iterator[CopiedFile]:
         """Copy files; yields them in their order."""
-        # Closed at once if the caller stops: then nothing more is copied.
+        # Closed if the caller stops early: then nothing more is copied.
         with closing(ThreadExecutor(concurrency).stream(self._copy_one, files)) as results:
             for file in results:
                 self._done_files += 1
@@ -119,7 +119,7 @@ class Copier:
             return result if file.sha256 in (None, result.sha256) else None
         if file.sha256 is not None:
             return sha256_sum(file.size, file.sha256)
-        # The source defines what it should contain.
+        # The source defines the expected content.
         result = sum_of_file(self._source, file.stored)
         self._check(file, result)
         return result
@@ -154,7 +154,7 @@ def damaged_file(path: str) -> StorageCorrupt:
 
 
 def retry_copy(copy: Callable[[], T]) -> T:
-    """Repeat a copy if a branch or old versions were removed meanwhile: later ones have neither."""
+    """Repeat a copy if a branch or old versions were removed during it."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(StorageMissing, HistoryGone, BranchNotFound):
             return copy()
@@ -162,10 +162,10 @@ def retry_copy(copy: Callable[[], T]) -> T:
 
 
 def refuse_overlap(source: Root, target: Root) -> None:
-    """A copy inside the graph, or around it, would be part of the next copy."""
+    """Refuse a target inside the graph or around it: it would be part of the next copy."""
     if source.is_local != target.is_local:
         return
-    # One directory may have several names.
+    # One directory may have several paths.
     a, b = (f"{os.path.realpath(r.uri) if r.is_local else r.uri}/" for r in (source, target))
     if a.startswith(b) or b.startswith(a):
         raise InputError(

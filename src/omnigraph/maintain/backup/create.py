@@ -46,7 +46,7 @@ from omnigraph.storage.objects.store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class BackupReport(Report):
-    """A new point, and what it took to make it."""
+    """A new point, and what was copied for it."""
 
     uri: str
     point: str
@@ -137,7 +137,7 @@ def _copy(
 def _with_digest(
     file: SourceFile, recorded: StoredFile | None, existing: Mapping[str, int]
 ) -> SourceFile:
-    """The newest point knows the digest of a file that the backup has already."""
+    """Add the digest of a file that the backup has already, from the newest point."""
     if recorded is None or file.data is not None or recorded.size != file.size:
         return file
     is_stored = recorded.stored == stored_path(file.path, "")

@@ -73,7 +73,7 @@ class BackupPoint:
 
 
 def is_immutable_file(path: str) -> bool:
-    """Whether no other file will ever have this name: Lance chooses it at random."""
+    """Whether the name is unique and the file never changes: Lance chooses it at random."""
     split = split_file(path)
     return split is not None and split[1].startswith(_IMMUTABLE)
 
@@ -177,7 +177,7 @@ def write_point(target: ObjectStore, point: BackupPoint) -> None:
 
 
 def _write_again(target: ObjectStore, path: str, text: str) -> None:
-    """A point with its final name counts: it has to be durable, or be removed."""
+    """Rewrite a point whose sync failed; a point with its final name must be durable."""
     try:
         target.write(path, text)
     except StorageError:

@@ -151,7 +151,7 @@ class _GraphBuilder:
         store = GraphStore(root, self._dest.durability, create=True)
         try:
             with store.leases.acquire([INIT_LEASE], store.timeouts.lease):
-                # Another process may have been faster while this one waited.
+                # Another process may have finished while this one waited.
                 _refuse_existing(self._dest.root)
                 existing = self._begin(store)
                 self._copy(store, existing)
@@ -178,7 +178,7 @@ class _GraphBuilder:
         wanted = {file.path for file in self._files}
         others = {path for path in existing if path not in wanted and not path.startswith(FOLDER)}
         if others and not store.root.is_local and any(path.startswith(_LAST) for path in existing):
-            # It was complete enough to be opened, so somebody may have written to it.
+            # It could be opened already, so somebody may have written to it.
             raise _occupied(store.root, existing)
         for path in others:
             # Left by an attempt to copy another capture.
@@ -196,7 +196,7 @@ class _GraphBuilder:
             rewrite=self._rewrite,
         )
         first = [file for file in self._files if not file.path.startswith(_LAST)]
-        # The newest version has the first name. Older ones harm nobody who opens the graph then.
+        # The newest version is listed first. Missing older ones do not affect a reader.
         last = sorted(
             (file for file in self._files if file.path.startswith(_LAST)), key=lambda f: f.path
         )
@@ -221,7 +221,7 @@ class _GraphBuilder:
         return replace_addresses(data, path, localize)
 
     def _check_branches(self, store: GraphStore) -> None:
-        """Read what every branch shows, before anybody else does."""
+        """Read the newest state of every branch, before the graph becomes visible."""
         snapshots = {
             name: store.manifest(normal_branch(name)).current() for name in Branches(store).list()
         }
@@ -236,14 +236,14 @@ class _GraphBuilder:
 
 
 def _record_checksum(store: GraphStore, path: str, digest: FileSum) -> None:
-    """The checksums are those of the files as they are here."""
+    """Record the checksum of a file as it is in the new graph."""
     if path.split("/")[0] in TABLES:
         folder, name = posixpath.split(path)
         store.datasets.checksums.note(folder, [name], {name: digest})
 
 
 def _refuse_link(root: Root) -> None:
-    """The new graph is renamed to its location: it would replace the link."""
+    """Refuse a link at the location: the rename would replace it."""
     if os.path.islink(root.uri):
         raise InputError(
             f"'{root.uri}' is a symbolic link",
@@ -252,7 +252,7 @@ def _refuse_link(root: Root) -> None:
 
 
 def _refuse_existing(root: Root) -> None:
-    """On S3 the mark decides, see ``_begin``."""
+    """Refuse an existing local graph; on S3 the mark decides, see ``_begin``."""
     if root.is_local and not root.is_missing():
         existing = ObjectStore(root).sizes_below()
         if existing:

@@ -41,7 +41,7 @@ from omnigraph.storage.tables.versions import VersionStamp, fork_files, versions
 
 READING = "looking"
 MARKER_AGE = timedelta(days=7)
-"""A write that stages for longer is dead; Lance treats its files as garbage by then."""
+"""A write that stages for longer counts as dead; Lance treats its files as garbage by then."""
 
 
 @dataclass(slots=True)
@@ -219,7 +219,7 @@ class _CleanupPlanner:
                     self._needs.exact.add(TableVersion(table.location, branch, info.parent_version))
 
     def _need_states(self) -> None:
-        """States that have to stay readable."""
+        """Keep the table versions of states that must stay readable."""
         states = [state for branch in self._states.values() for state in branch]
         commits = {s.commit.commit_id: s.commit for s in states if s.commit is not None}
         commits |= self._commits
@@ -248,7 +248,7 @@ class _CleanupPlanner:
             self._needs.exact |= state.table_versions
 
     def _need_writers(self) -> None:
-        """The base versions of running writes; their copy is not recorded."""
+        """Keep the base versions of running writes; their copy is not recorded."""
         bases = [marker.bases for marker in markers(self._store, self._plan.dead_markers)]
         bases += [
             {entry.table_key: entry.expected_version for entry in sidecar.tables}
@@ -302,7 +302,7 @@ class _CleanupPlanner:
         return version.version in self._kept.get(version.ref, ())
 
     def _decide_forks(self, used: set[TableRef]) -> None:
-        """Forks of deleted branches, or of branches that use another copy."""
+        """Find unused forks: of deleted branches, or of branches that use another copy."""
         live = {branch_label(branch) for branch in self._heads}
         for location, table in sorted(self._tables.items()):
             self._plan.strays += [TableRef(location, name) for name in sorted(table.strays)]

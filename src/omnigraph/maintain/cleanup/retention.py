@@ -34,7 +34,7 @@ from omnigraph.storage.tables.types import TableRef, TableVersion
 from omnigraph.storage.tables.versions import VersionStamp, versions_of
 
 VERSION_AGE = timedelta(hours=1)
-"""By default nothing is removed that a reader elsewhere may have seen since."""
+"""The default age below which nothing is removed: readers in other processes may use it."""
 FILE_AGE = timedelta(days=1)
 """The same for orphaned files: a write without a marker has ended by then."""
 READERS = timedelta(seconds=2 * LISTS_AFTER)
@@ -256,8 +256,10 @@ class Orphan:
 def orphans_of(
     store: GraphStore, table_key: str, location: str, writes: Sequence[RunningWrite]
 ) -> list[Orphan]:
-    """The orphans of one table. ``writes`` were listed before: one that ends meanwhile has
-    committed its files or given them up.
+    """The orphans of one table.
+
+    ``writes`` were listed before: a write that has ended since has committed its files or given
+    them up.
     """
     now = datetime.now(UTC)
     orphans = []

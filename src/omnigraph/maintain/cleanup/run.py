@@ -1,4 +1,4 @@
-"""Cleanup: removes what nobody can read any more, and only that.
+"""Cleanup: removes versions and files that are no longer needed, and only those.
 
 ``plan`` and ``retention`` decide once what to remove. Then, in this order:
 
@@ -127,7 +127,7 @@ class _Cleanup:
     # -- the record of removed versions --------------------------------------------------
 
     def _start_record(self) -> None:
-        """A graph of another program has no record: from now on its gaps can be explained."""
+        """Start the record of removed versions, which graphs of other programs do not have."""
         objects, plan = self._store.objects, self._plan
         if self._dry_run or plan.errors or plan.unreadable:
             return
@@ -175,7 +175,7 @@ class _Cleanup:
         return Reclaimed(len(self._files), sum(self._files.values()))
 
     def _run(self, remove: Callable[[T], R], items: Sequence[T]) -> list[R | str]:
-        """Remove from several tables at a time; what fails is replaced by the reason."""
+        """Remove from several tables in parallel; a failure is returned as its reason."""
 
         def attempt(item: T) -> R | str:
             try:
@@ -187,7 +187,7 @@ class _Cleanup:
 
     @contextmanager
     def _skipping(self, what: str) -> Iterator[None]:
-        """A failure is reported, and affects nothing else."""
+        """Report a failure and continue."""
         try:
             yield
         except OmniGraphError as error:
@@ -196,7 +196,7 @@ class _Cleanup:
     # -- forks and states ----------------------------------------------------------------
 
     def _remove_states(self) -> tuple[Reclaimed, ManifestCleanup]:
-        """While no branch or tag can be created: a new one could need what is removed."""
+        """Remove unused forks and old states, under the lease that blocks new branches and tags."""
         store = self._store
         if self._dry_run:
             return self._forks_and_strays(), self._manifests()
@@ -227,7 +227,7 @@ class _Cleanup:
         return self._plan.keys.get(ref.location, ref.location)
 
     def _remove_fork(self, ref: TableRef) -> None:
-        """Remove a fork that its branch does not use; checked again while nobody can fork."""
+        """Remove a fork that its branch does not use; checked again under the lease."""
         store, branch = self._store, ref.branch
         assert branch is not None
         reached(Failpoint.CLEANUP_BEFORE_FORK)

@@ -1,7 +1,7 @@
 """The work that one table needs: which fragments to rewrite, which rows to index; and a policy.
 
-Nothing here reads or writes. A second run finds nothing to do: fragments are merged so that no two
-of the remaining ones would fit into one. And an index is not rebuilt for a few rows: new rows get a
+Pure functions. A second run finds nothing to do: fragments are merged so that no two of the
+remaining ones would fit into one. And an index is not rebuilt for a few rows: new rows get a
 segment of their own, unless some of them may be in an older segment too, where a text index would
 still find them by their former words.
 
@@ -115,8 +115,8 @@ def _groups(
 ) -> Iterator[tuple[int, ...]]:
     """Fragments that fit into one, and fragments with many deleted rows.
 
-    First fit, wherever the fragments are in the table: rewritten ones come last, so neighbours
-    mean nothing. No two bins can then be merged, in whatever order a later run meets them.
+    First fit over all fragments: rewritten ones come last, so adjacency does not matter. No two
+    bins can then be merged, in whatever order a later run visits them.
     """
     bins: dict[frozenset[str], list[_Bin]] = {}
     for fragment in fragments:
@@ -124,7 +124,7 @@ def _groups(
             continue
         side = frozenset(b.uuid for b in barriers if fragment.number in b.fragments)
         same_side = bins.setdefault(side, [])
-        # The last fragment that a sparse giant becomes: the others are full.
+        # The last fragment of a rewritten large one: the others are full.
         rows = (fragment.rows - 1) % ROWS_PER_FRAGMENT + 1
         room = next((b for b in same_side if b.filled + rows <= ROWS_PER_FRAGMENT), None)
         if room is None:
@@ -197,7 +197,7 @@ class MaintenancePolicy(Report):
     uncovered_fraction: float = 0.1
     """The fraction of a table's rows missing from one of its indexes."""
     uncovered_rows: int = 1000
-    """Fewer missing rows are no reason, however small the table: scanning them is fast."""
+    """Fewer missing rows are ignored, however small the table: scanning them is fast."""
     versions: int = 1000
     """Versions of one table; more are a reason for cleanup."""
     bytes: int = 1 << 30

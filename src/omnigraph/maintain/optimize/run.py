@@ -168,7 +168,7 @@ class OptimizeJob:
             except VersionMismatch:
                 if attempt == RETRIES:
                     raise
-                # Its results may belong to a version that was committed and undone.
+                # Its results may refer to a version that was committed and undone.
                 stager = WorkStager(self._store, executor, index_rows)
         stats = [self._stats[key] for key in sorted(self._stats)]
         stats.append(self._manifest(is_committed=commit_id is not None))

@@ -213,7 +213,7 @@ class WorkStager:
     def _discard_superseded(
         self, works: Sequence[StagedWork], groups: Mapping[_Group, object]
     ) -> None:
-        """Remove earlier results for these tables that are of no more use."""
+        """Remove earlier results for these tables that are no longer needed."""
         refs = {work.survey.table_key: work.survey.table.ref for work in works}
         datasets = self._store.datasets
         # Leftovers only take space; cleanup removes them.
@@ -239,7 +239,7 @@ class WorkStager:
             if work.built:
                 built = {index.spec for index in work.built}
                 plans = [p for p in work.survey.plan.indexes if p.spec in built]
-                # Beside a rewriting they were dropped in a step of their own.
+                # With a rewrite they were dropped in a separate step.
                 dropped = () if work.compacted else tuple(s for p in plans for s in p.dropped)
                 last = stage_segments(work.survey.table, len(work.steps), work.built, dropped)
                 work.steps = (*work.steps, last)

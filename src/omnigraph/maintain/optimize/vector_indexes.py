@@ -38,7 +38,7 @@ WHOLE_BYTES = 256 << 20
 """Up to this size all vectors are in one partition, for all of them are read anyway."""
 PARTITION_BYTES = 64 << 20
 GROWN = 4
-"""An index is rebuilt when its table has so many times the rows that it was built from."""
+"""An index is rebuilt when its table has grown by this factor since the build."""
 
 QUERIES = 64
 NEIGHBOURS = 10
@@ -114,7 +114,7 @@ def choose_index(spec: IndexSpec, rows: int) -> IndexChoice:
 
 
 def _sub_vectors(dimension: int) -> int:
-    """About one code for eight numbers, of equal pieces."""
+    """The number of equal sub-vectors: about one code per eight elements."""
     divisors = [n for n in range(1, dimension + 1) if dimension % n == 0]
     return min(divisors, key=lambda n: (abs(n - dimension / 8), n))
 

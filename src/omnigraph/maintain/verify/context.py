@@ -1,7 +1,7 @@
 """The context of a verify: a store without caches, the existing files, the branches.
 
-No cache of an open handle may answer for the disk, so everything is opened again. A failed check is
-a problem itself and stops no other check.
+Caches of open handles would hide the state of the disk, so everything is opened again. A failed
+check is a problem itself and does not stop other checks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class VerifyContext:
     files: Mapping[str, ObjectInfo] = field(default_factory=dict)
     """Every file of tables and manifest, relative to the root."""
     damaged: set[str] = field(default_factory=set)
-    """Damaged files. Lance may end the process when it reads one."""
+    """Damaged files. Reading one may crash the process."""
     reverted: set[str | None] = field(default_factory=set)
     """Branches whose newest state is lost: their tables are ahead, which is not drift."""
     _intact: dict[tuple[TableRef, int], bool] = field(default_factory=dict)

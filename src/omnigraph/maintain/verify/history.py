@@ -66,7 +66,7 @@ def _reading_manifest(
 
 
 def _require_intact(context: VerifyContext, branch: str | None) -> None:
-    """A damaged file is never read: it could end the process."""
+    """Refuse to read a damaged file: it could crash the process."""
     ref = TableRef(MANIFEST, branch)
     folder = f"{ref.path}/_versions/"
     names = (path.removeprefix(folder) for path in context.files if path.startswith(folder))

@@ -83,7 +83,7 @@ class KeySplit:
 
 
 def split_numbers(values: pa.Array, splits: int) -> npt.NDArray[np.int64]:
-    """The split of each value: any number that equal values have in common.
+    """The split of each value; equal values are in the same split.
 
     >>> split_numbers(pa.array(["a", "b", "a", ""]), 2).tolist()
     [1, 0, 1, 0]

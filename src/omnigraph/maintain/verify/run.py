@@ -56,7 +56,7 @@ def verify(
         )
     check_schema(context)
     records = ChecksumRecords()
-    # Bytes first: Lance may end the process when it reads a damaged file.
+    # Bytes first: reading a damaged file with Lance may crash the process.
     if checksums:
         records = check_records(context, store.datasets.checksums.pending())
         manifest = [path for path in context.files if split(path)[0] == MANIFEST]

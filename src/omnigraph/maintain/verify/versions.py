@@ -113,7 +113,7 @@ def _copies(context: VerifyContext, records: ChecksumRecords) -> Iterator[_Copy]
     for copy in copies.values():
         fork = forks.get(copy.ref)
         if copy.ref.branch is not None and fork is None:
-            # Its reference is damaged or gone, which is reported by itself.
+            # Its reference is damaged or missing, which is reported separately.
             continue
         copy.life = None if fork is None else fork.life
         copy.fork_points = {
@@ -191,15 +191,15 @@ def _proven(context: VerifyContext, copy: _Copy, gone: frozenset[int], newest: i
         files = referenced_files(context.store.datasets, copy.ref)
         referenced = {file.path for file in files if file.is_transaction}
     except OmniGraphError:
-        # Versions cannot be read, which is reported by itself.
+        # Unreadable versions are reported separately.
         return set()
     return {lost[name] for name in lost if f"{copy.ref.path}/{name}" not in referenced}
 
 
 def _confirmed(context: VerifyContext, copy: _Copy, missing: Iterable[int]) -> list[int]:
-    """Check again: somebody may have written or cleaned up since the files were listed.
+    """Check again: a write or a cleanup may have happened since the files were listed.
 
-    A version set aside by its writer, because nobody could read it, was never visible.
+    A version that its writer set aside as unreadable was never visible.
     """
     store = context.store
     if life_id(store.objects, copy.ref) != copy.life:

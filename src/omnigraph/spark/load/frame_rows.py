@@ -1,7 +1,7 @@
 """The task of a worker for one partition of a frame: check each row, write the valid ones.
 
 The code is that of a table in a local load. Rows are counted from the start of the partition. A
-frame may give other rows when it is evaluated again, so the result has the numbers of its rows.
+frame may yield other rows when it is evaluated again, so the result includes the row numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DIGESTS = 1 << 8 * _DIGEST_BYTES
 
 @dataclass(frozen=True, slots=True)
 class FrameTask:
-    """The same for all partitions of a frame. Pickled for other processes."""
+    """The settings shared by all partitions of a frame. Pickled for other processes."""
 
     catalog: str
     table_key: str
@@ -49,7 +49,7 @@ class FrameTask:
     target: FragmentTarget
     strict_properties: bool = False
     allowed: int = 0
-    """How many rows of the whole load may be rejected."""
+    """The allowed number of rejected rows in the whole load."""
     is_keyed: bool = False
     """Whether a digest of the rows is needed."""
 
@@ -119,7 +119,7 @@ class _NumberedSink(FragmentSink):
 
 
 class _Counted:
-    """Counts the rows of a partition as they pass, and digests them for an idempotency key."""
+    """Counts the rows of a partition, and digests them for an idempotency key."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], is_keyed: bool) -> None:
         self.rows = 0
@@ -156,7 +156,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 class Partition:
-    """The function that is sent to workers for ``mapInArrow``."""
+    """The function for ``mapInArrow`` that is sent to workers."""
 
     def __init__(self, packed: bytes, label: str) -> None:
         self._packed = packed

@@ -1,7 +1,7 @@
 """Loads from Spark frames: each is evaluated once, and workers write its partitions.
 
-Rows pass through the JVM; after that a load is like one from files. Tables and frames of other
-libraries may be loaded with them: this process reads those.
+Rows pass through the JVM; after that the load works like one from files. Tables and frames of other
+libraries may be part of the same load: this process reads those.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FrameEvaluator = Callable[[Any, FrameTask], Sequence[TaskAnswer]]
-"""Evaluates a frame; gives one answer for each of its partitions, in order."""
+"""Evaluates a frame; returns one answer per partition, in order."""
 
 _READING = "reading"
 _ENDS = {"from": "src", "to": "dst"}
@@ -239,7 +239,7 @@ def _evaluate(frame: DataFrame, task: FrameTask, report: Report | None) -> list[
 
 
 def _refuse_repeated(frame: DataFrame, entity_type: EntityType, name: str) -> None:
-    """Spark cannot hand over a frame with two columns of one name."""
+    """Refuse a frame with two columns of one name, which Spark cannot convert to Arrow."""
     names = list(frame.columns)
     if isinstance(entity_type, EdgeType):
         names = [_ENDS.get(name, name) for name in names]

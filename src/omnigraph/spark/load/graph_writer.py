@@ -1,4 +1,4 @@
-"""A graph for programs of Spark: several frames in one commit, and types as frames."""
+"""A graph for Spark programs: writes several frames in one commit, reads types as frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class SparkGraph:
     """A graph, or the address of one, and the session that works on it.
 
-    Without a session that of the frames is used.
+    Without a session, the session of the frames is used.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class SparkGraph:
     ) -> LoadReceipt:
         """Write frames by the names of their types, all in one commit.
 
-        As ``Graph.load``: each frame is evaluated once, every rule is checked, and a bad row
-        refuses everything unless ``max_rejects`` or ``rejects`` lets some be set aside.
+        Like ``Graph.load``: each frame is evaluated once, all rules are checked, and an invalid row
+        fails the write unless ``max_rejects`` or ``rejects`` allow rejects.
         """
         if self._graph is not None:
             receipt: LoadReceipt = self._graph.load(
@@ -123,11 +123,11 @@ class SparkGraph:
         tag: str | None = None,
         version: int | None = None,
     ) -> DataFrame:
-        """The rows of a type as a frame, at the state that they have now."""
+        """The rows of a type as a frame, pinned to the state at the time of the call."""
         if self._spark is None:
             raise InputError("reading needs a session", hint="pass spark= to SparkGraph")
         if (snapshot, tag, version) == (None, None, None):
-            # Spark Connect would look again for every use of the frame.
+            # Spark Connect would resolve the state again for every use of the frame.
             store = opened(self.uri, self._options).store
             version = SnapshotRef(branch).resolve(store).manifest_version
         register(self._spark, storage_options=self._options)
@@ -145,7 +145,7 @@ class SparkGraph:
 
 
 def _named(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Any]:
-    """All frames by their types, nodes before edges; each must be where it belongs."""
+    """All frames by type, nodes before edges; refuses an edge type among nodes and vice versa."""
     for names, is_edges in ((nodes, False), (edges, True)):
         for name in names:
             if isinstance(find_type(catalog, name), EdgeType) is not is_edges:

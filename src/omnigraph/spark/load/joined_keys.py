@@ -1,6 +1,6 @@
 """Rules about sets of rows, evaluated by Spark joins: for keys that exceed the memory limit.
 
-The violations and their order are those of the rules in memory. Of one rule at most the first
+The violations and their order are those of the rules in memory. For each rule at most the first
 million are returned; a load that rejects rows evaluates it again.
 """
 
@@ -60,13 +60,13 @@ _CHECKING, _REPLACING = "checking", "finding replaced rows"
 
 @dataclass(frozen=True, slots=True)
 class KeyJoins:
-    """Joins keys by Spark above a number of bytes."""
+    """Joins keys in Spark if they exceed a number of bytes."""
 
     engine: SparkEngine
     limit: int = KEY_BYTES
 
     def for_keys(self, size: int, datasets: Datasets) -> JoinedKeys | None:
-        """Joined keys for so many bytes; none if they fit into memory."""
+        """Joined keys for ``size`` bytes; ``None`` if they fit into memory."""
         if size <= self.limit:
             return None
         _LOG.info(f"{size} bytes of keys exceed {self.limit}, so Spark joins them")
@@ -74,7 +74,7 @@ class KeyJoins:
 
 
 class JoinedKeys:
-    """``Keys`` by Spark joins."""
+    """``Keys`` with Spark joins."""
 
     def __init__(self, engine: SparkEngine, datasets: Datasets) -> None:
         self._engine = engine
@@ -115,14 +115,14 @@ class JoinedKeys:
     # -- frames --------------------------------------------------------------------------
 
     def waiting(self, rows: RowSource | None, *columns: str) -> DataFrame:
-        """New rows."""
+        """The new rows as a frame."""
         if not isinstance(rows, FragmentRows):
             raise InternalError("Spark joins only rows in fragments")
         read, schema = partial(_new_rows, columns), f"row long, id string{_key_types(columns)}"
         return _frame(self._engine.session, read, rows.splits(_ROWS_IN_SPLIT), schema)
 
     def table(self, table: Table, *columns: str) -> DataFrame:
-        """Committed rows."""
+        """The committed rows as a frame."""
         read, schema = partial(_table_rows, columns), f"seq long, id string{_key_types(columns)}"
         splits = _splits(locate_table(self._datasets, table), table)
         return _frame(self._engine.session, read, splits, schema)
@@ -133,7 +133,7 @@ class JoinedKeys:
         return frame
 
     def ask(self, text: str, **frames: DataFrame) -> pa.Table:
-        """The rows of a query, of which there are few."""
+        """Run a query with a small result."""
         return self._engine.run(lambda: self.sql(text, **frames).toArrow(), _CHECKING)
 
 
@@ -143,7 +143,7 @@ def _splits(locator: TableLocator, table: Table) -> list[TableSplit]:
 
 
 def _deleting(locator: TableLocator) -> Callable[[pa.Table], pa.Table]:
-    """For ``applyInArrow``: deletes rows of one fragment."""
+    """A function for ``applyInArrow`` that deletes rows of one fragment."""
     # Pickled, so that no plan shows storage options.
     packed = pickle.dumps(locator)
 
@@ -336,8 +336,10 @@ class TableSplit:
 
 
 def _frame(session: SparkSession, read: Any, splits: Sequence[Any], schema: str) -> DataFrame:
-    """The rows that ``read`` gives for each split; both travel inside the function, which no plan
-    and no log shows."""
+    """The rows that ``read`` returns for each split.
+
+    Both are sent inside the function, so that no plan and no log shows them.
+    """
     packed = pickle.dumps((read, list(splits)))
 
     def read_all(positions: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -57,12 +57,12 @@ class Split:
     source: LoadFile
     start: int = 0
     end: int | None = None
-    """None for the end of the file."""
+    """``None`` for the end of the file."""
     first_row: int = 0
-    """How many rows of a Parquet file come before."""
+    """The number of rows of the Parquet file before the split."""
 
     def joined(self, other: Split) -> Split:
-        """This split and a later one of the same file as one."""
+        """This split merged with a later one of the same file."""
         return Split(self.file, self.source, self.start, other.end, self.first_row)
 
 
@@ -110,14 +110,14 @@ def _row_groups(number: int, file: LoadFile, size: int) -> Iterator[Split]:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """The same for all splits of a load."""
+    """The settings shared by all splits of a load."""
 
     catalog: str
     targets: Mapping[str, FragmentTarget]
     """Where the rows of each table are written."""
     strict_properties: bool = False
     allowed: int = 0
-    """How many records of the whole load may be rejected."""
+    """The allowed number of rejected records in the whole load."""
     allow_local_files: bool = False
     """Whether a Blob may name a file on the machine of the worker."""
 
@@ -154,14 +154,14 @@ class SplitResult:
     split: Split
     tables: Mapping[str, TableFragments]
     records: int
-    """How many were converted."""
+    """The number of converted records."""
     counted: int
-    """How many there are, valid and invalid."""
+    """The number of records, valid and invalid."""
     lines: int
     ignored: Mapping[str, int]
     rejects: tuple[Reject, ...]
     fatal: Reject | None = None
-    """Ends the load, however many records may be rejected."""
+    """Ends the load regardless of the allowed number of rejects."""
     is_open: bool = False
     """Whether the last record continues in the next split: then both are read again as one."""
 

@@ -57,7 +57,7 @@ _KEY_BYTES = 40
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How much of a file precedes a split."""
+    """The lines and records of a file before a split."""
 
     lines: int
     records: int
@@ -249,14 +249,14 @@ def _fragments(result: SplitResult, key: str) -> Sequence[StagedFragment]:
 
 
 def rows_in(result: SplitResult, key: str) -> int:
-    """How many rows of a table a split has."""
+    """The number of rows of a table in a split."""
     return sum(fragment.rows for fragment in _fragments(result, key))
 
 
 def fragment_targets(
     store: GraphStore, catalog: Catalog, base: Snapshot, branch: str | None
 ) -> dict[str, FragmentTarget]:
-    """Where new rows of each type are written, for a branch that may not exist yet."""
+    """The target of new rows of each type, for a branch that may not exist yet."""
     targets = {}
     for entity_type in entity_types(catalog):
         pin = base.pin(entity_type.table_key)

@@ -1,6 +1,6 @@
-"""The plan of a query on Spark.
+"""Executes the plan of a query on Spark.
 
-Frames of Spark hold row ids, one column for each variable, and how often a row counts: joins,
-groups and order work on 64-bit numbers. Everything that looks at a property happens in the
-workers, on Arrow, with the expressions of the embedded engine.
+Spark frames have the row ids of the variables, one column each, and the weight of each row: joins,
+groups and sorts work on 64-bit integers. Properties are read only in the workers, as Arrow, with
+the expressions of the embedded engine.
 """

@@ -1,7 +1,7 @@
 """The rows of a query on the driver: a Spark DataFrame, or a pass of the workers still to run.
 
-Scans and conditions are deferred until the rows are needed, so that they run in one pass with what
-follows. Rows are distinct in their variables; a weight says how often each occurs.
+Scans and conditions are deferred until the rows are needed, so that they run in one pass with the
+next step. Rows are distinct in their variables; the weight is the number of occurrences.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.spark.session.engine import SparkEngine
 
 T = TypeVar("T")
-# Spark knows no sizes of what Python reads; frames of so few rows are broadcast.
+# Spark cannot estimate the size of rows read by Python; frames up to this many rows are broadcast.
 MOST_BROADCAST = 100_000
 _OVERFLOW = "ARITHMETIC_OVERFLOW"
 
@@ -57,25 +57,25 @@ class Driver:
             raise
 
     def checkpoint(self, data: DataFrame) -> DataFrame:
-        """Compute rows now, so that what is built on them does not compute them again."""
+        """Compute rows now, so that dependent frames do not recompute them."""
 
         def computed() -> DataFrame:
             if self.engine.is_connect:
-                # PySpark gives what comes back to the active session of the thread: this one is
-                # of the action alone.
+                # PySpark attaches the result to the active session of the thread: this one belongs
+                # only to the action.
                 session: Any = self.engine.session
                 type(session)._active_session.session = session
-            # New names for the columns, as Spark sees it: it confuses those of what was computed
-            # with those of what it was computed from when the two are joined.
+            # New attribute ids for the columns: in a join of a checkpoint with its own source,
+            # Spark would confuse the columns of the two.
             return data.localCheckpoint(eager=True).toDF(*data.columns)
 
         rows = self.run(computed)
-        # Spark Connect frees rows without a reference, whatever is built on them.
+        # Spark Connect frees unreferenced checkpoints, even if other frames are built on them.
         self._checkpoints.append(rows)
         return rows
 
     def tasks(self, count: int, work: BatchWork, schema: str) -> DataFrame:
-        """The output of tasks, each of which is given its number."""
+        """The output of ``count`` tasks, each called with its number."""
         numbers = self.engine.session.range(0, count, 1, max(count, 1))
         return numbers.mapInArrow(task_function(work), schema)
 

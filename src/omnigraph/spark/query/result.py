@@ -1,4 +1,4 @@
-"""From the rows of a pipeline to those of the result: groups, order, limit, values.
+"""Turns the rows of a pipeline into the result: groups, order, limit, values.
 
 A sum of floats depends on the order of addition, which Spark does not guarantee: the last digits of
 ``sum`` and ``avg`` may differ from run to run. Everything else is exact.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from omnigraph.spark.query.rows import WorkerQuery
     from omnigraph.spark.query.run import DriverSearches
 
-# Results that cannot have more rows come to the driver at once.
+# Results with at most this many rows are collected by the driver at once.
 _FEW = 50_000
 
 
@@ -56,7 +56,7 @@ class Finish:
     def batches(
         self, query: WorkerQuery, rows: SparkRows, searches: DriverSearches
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the result from the first on; more than are wanted may come."""
+        """The rows of the result, in order; may return more rows than requested."""
         query, rows = self._ranked(query, rows, searches)
         if self._info.is_aggregate or self._plan.distinct:
             data = self._groups(query, rows)
@@ -64,7 +64,7 @@ class Finish:
             data = self._sorted(query, rows)
         else:
             if self._end is not None and rows.data is not None and not rows.filters:
-                # As many rows as the limit, whichever they are.
+                # Any rows, up to the limit.
                 rows = replace(rows, data=rows.data.limit(self._end))
             data = rows.output(self._driver, query, self._pieces(), self._end)
         for piece in self._collect(data):
@@ -97,7 +97,7 @@ class Finish:
         items, ways = self._keys()
         data = rows.output(self._driver, query, EncodedOutput(tuple(items), rows.columns))
         if isinstance(self._plan.order[0].expr, typed.Score):
-            # A search keeps its matches only.
+            # A search keeps only its matches.
             data = data.where(f"{items[0].name} IS NOT NULL")
         names = [item.name for item in items]
         data = self._ordered(data, list(zip(names, ways, strict=True)))
@@ -167,8 +167,10 @@ class Finish:
 def _grouped(
     driver: Driver, query: WorkerQuery, plan: ReadPlan, rows: SparkRows
 ) -> tuple[DataFrame, list[tuple[str, str | None]]]:
-    """The groups of rows, in no particular order; and a column of Spark for each column of the
-    result, with the variable whose row id it holds."""
+    """The groups of rows, in no particular order, and their columns.
+
+    Returns a Spark column for each column of the result, with the variable whose row id it holds.
+    """
     keys: list[EncodedColumn] = []
     arguments: list[EncodedColumn] = []
     sums: set[str] = set()
@@ -210,7 +212,7 @@ def _is_sum(expr: typed.Aggregate) -> bool:
 
 
 def _argument(name: str, expr: typed.Aggregate) -> EncodedColumn | None:
-    """The argument of an aggregate; none if it counts rows."""
+    """The argument of an aggregate; ``None`` if it counts rows."""
     if is_row_count(expr):
         return None
     if isinstance(expr.arg, typed.Entity):

@@ -31,15 +31,15 @@ from omnigraph.topology.cache import TableCache
 
 Ints = npt.NDArray[np.int64]
 Splits = tuple[tuple[int, ...] | None, ...]
-"""The fragments that each task of a scan reads; none for the whole table."""
+"""The fragments that each task of a scan reads; ``None`` for the whole table."""
 BatchWork = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 ID, ROW_ID = "id", "_rowid"
 LABEL = "query"
-# Caching a column of so small a table costs less than reading twice from it.
+# Up to this size, caching a column costs less than reading from the table twice.
 _SMALL = 20_000
-# A column of a larger table is cached once more than one in so many of its rows was read, unless
-# it is wider than this.
+# A column of a larger table is cached once more than 1/_FRACTION of its rows were read, unless it
+# is wider than _WIDEST bytes.
 _FRACTION = 8
 _WIDEST = 64 << 20
 _SAMPLE = 64
@@ -161,7 +161,7 @@ class WorkerQuery:
 
     name: str
     tables: Mapping[str, TableLocator]
-    """The table of each variable; none for a type that the snapshot does not have."""
+    """The table of each variable; ``None`` for a type that the snapshot does not have."""
     edges: frozenset[str]
     """Which variables are edges."""
     search_results: SearchResults = SearchResults()
@@ -200,11 +200,11 @@ class WorkerRun(EvalContext):
         return self.table(variable).values(names, row_ids_in(frame, variable))
 
     def codes(self, frame: Frame, expr: typed.TypedExpr) -> None:
-        """No codes: values are compared as they are."""
+        """No dictionary codes: values are compared directly."""
         return
 
     def keeps(self, frame: Frame, condition: typed.TypedExpr) -> Mask:
-        """For which rows a condition is true."""
+        """The mask of rows for which a condition is true."""
         self.fetch(frame, [condition])
         return keeps(self, frame, condition)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _ATTEMPTS = 4
 _LIBRARIES = ("pyspark", "py4j", "grpc")
 MOST_HITS = 4_000_000
-"""So many scores are sent to the workers at most."""
+"""The maximum number of scores that are sent to the workers."""
 RowIds = npt.NDArray[np.int64]
 
 
@@ -155,7 +155,7 @@ class DriverSearches:
         return SearchResults(rankings, vectors)
 
     def fusions(self) -> dict[typed.Rrf, int | None]:
-        """The fused rankings of the plan, with how many of the nearest each takes."""
+        """The fused rankings of the plan, with the limit of each."""
         plan = self._plan
         end = None if plan.limit is None else plan.limit + (plan.offset or 0)
         grouped = self._run.info.is_aggregate or plan.distinct
@@ -185,7 +185,7 @@ class DriverSearches:
         return self._sent(Ranking(rows[is_match], scores.to_numpy(), ranks.to_numpy()))
 
     def nearest_rows(self) -> RowIds | None:
-        """The rows of a plan that is a pure vector search, by the vector index; else none."""
+        """The rows of a plan that is a pure vector search, from the vector index; else ``None``."""
         row_ids = self._run.searches.nearest_rows(self._plan)
         return None if row_ids is None else row_ids.astype(np.int64)
 

@@ -1,8 +1,8 @@
 """The tables of the snapshot: locators and splits on the driver, scans of edges in the workers.
 
-Edge tables have the ids of their ends as texts. A worker looks up their row ids in the ids of the
-node table, if these fit into its memory; otherwise Spark joins. A missing end gets a negative
-number of its own: a traversal can pass it, but never ends there.
+Edge tables store the ids of their ends as strings. A worker looks up the row ids in the ids of the
+node table, if these fit into its memory; otherwise Spark joins. A missing end gets a unique
+negative number: a traversal can pass through it, but never ends there.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 SRC, DST, EDGE = "s", "d", "e"
 MOST_IDS = 2_000_000
-"""The most ids of nodes that a worker caches; beyond, Spark joins ids and ends."""
-# About so many rows are read by one task.
+"""The maximum number of node ids that a worker caches; beyond, Spark joins ids and ends."""
+# The approximate number of rows that one task reads.
 _SPLIT_ROWS = 250_000
-# The number of a missing end of an edge: below zero, the same for the same id.
+# The number of a missing end of an edge: negative, and equal for equal ids.
 _MISSING = "-1 - (xxhash64({id}) & 9223372036854775807)"
 
 
@@ -78,7 +78,7 @@ class EdgeScan:
             scanned = list(split)
             if not scanned:
                 continue
-            # All at once: every lookup hashes all ids of the node table first.
+            # All at once, because every lookup first hashes all ids of the node table.
             rows = pa.Table.from_batches(scanned)
             src, dst = self._end(rows["src"], 0), self._end(rows["dst"], 1)
             yield pa.record_batch([src, dst, pa.array(row_ids_of(rows))], [SRC, DST, EDGE])
@@ -134,7 +134,7 @@ class SparkTables:
         self._edges: dict[str, EdgeTable | None] = {}
 
     def nodes(self, type_name: str) -> NodeTable | None:
-        """The nodes of a type, none when the snapshot is older than the type."""
+        """The nodes of a type; ``None`` if the snapshot is older than the type."""
         if type_name not in self._nodes:
             source = self._run.nodes(type_name)
             self._nodes[type_name] = None if source is None else NodeTable(*self._locate(source))
@@ -172,7 +172,7 @@ class SparkTables:
 
 
 def _hops(steps: Sequence[PlanStep]) -> Counter[str]:
-    """How many hops are taken along the edges of each type."""
+    """The number of hops along the edges of each type."""
     hops: Counter[str] = Counter()
     for step in steps:
         if isinstance(step, Expand | Connect):

@@ -46,7 +46,7 @@ class Steps:
         *,
         weighted: bool,
     ) -> SparkRows:
-        """Run steps one after the other; ``weighted`` is whether it matters how often rows are."""
+        """Run steps one after the other; ``weighted`` if the multiplicity of rows matters."""
         for number, (step, needed) in enumerate(zip(steps, live, strict=True)):
             self._driver.guard.check()
             rows = self._step(step, rows)
@@ -76,7 +76,7 @@ class Steps:
                 raise InternalError(f"Spark does not know {type(step).__name__}")
 
     def _prune(self, rows: SparkRows, live: frozenset[str], weighted: bool) -> SparkRows:
-        """Where one variable is left, or none, equal rows become one that counts more."""
+        """If at most one variable is live, merge equal rows and add their weights."""
         kept = {name: column for name, column in rows.variables.items() if name in live}
         if len(kept) == len(rows.variables) or len(kept) > 1:
             return rows
@@ -108,7 +108,7 @@ class Steps:
         return self._driver.engine.session.range(0).selectExpr(*(f"id AS {n}" for n in names))
 
     def _none(self, rows: SparkRows, *new: str | None) -> SparkRows:
-        """No row, with new variables."""
+        """An empty frame with new variables."""
         more = {name: self._column(name) for name in new if name is not None}
         variables = {**rows.variables, **more}
         return SparkRows(variables, self._nothing(variables))
@@ -239,7 +239,7 @@ class SparkTraversal:
         own = starts.selectExpr(f"{src} AS {_START}").distinct()
         first = own.selectExpr(_START, f"{_START} AS {_AT}").join(hop, [_AT])
         pairs = self._driver.checkpoint(first.selectExpr(_START, f"n AS {_AT}").distinct())
-        # A start is found again only through an edge to itself, as its first hop.
+        # A start is reached again only through a self-loop, as its first hop.
         fresh = pairs.where(f"{_START} <> {_AT}")
         hops = [pairs] if self.min_hops <= 1 else []
         visited = own.selectExpr(_START, f"{_START} AS {_AT}").union(fresh)

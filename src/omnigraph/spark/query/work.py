@@ -1,8 +1,8 @@
 """One pass of a worker: scan or receive rows, filter them, and emit values.
 
 Scans, conditions and values are one pass over Arrow, so that rows cross into the JVM only where
-Spark joins, groups or sorts them. Values are encoded as whole numbers, floats and texts of Spark,
-which are equal and ordered as in the engine: null stays null, a NaN is one value and the greatest,
+Spark joins, groups or sorts them. Values are encoded as Spark integers, doubles and strings with
+the equality and order of the engine: null stays null, all NaN are equal and the greatest value,
 zero has one sign. Lists have no order, so their text is enough to compare them.
 """
 
@@ -32,11 +32,11 @@ WEIGHT = "w"
 PIECE = "piece"
 _PIECE_ROWS = 65_536
 Columns = tuple[tuple[str, str], ...]
-"""Variables, each with the column of Spark that holds its row ids."""
+"""The Spark column with the row ids of each variable."""
 
 
 def spark_type(type_: pa.DataType) -> str:
-    """The type that values of a kind get in Spark."""
+    """The Spark type of encoded values."""
     if pa.types.is_floating(type_):
         return DOUBLE
     if pa.types.is_string(type_) or pa.types.is_nested(type_):
@@ -57,7 +57,7 @@ def encoded(values: pa.Array) -> pa.Array:
         plain = _with_numbers(values).to_pylist()
         return pa.array([None if v is None else json.dumps(v) for v in plain], pa.string())
     if pa.types.is_floating(type_):
-        # The two zeros are equal.
+        # Zero and minus zero are equal.
         return pc.add(values.cast(pa.float64()), pa.scalar(0.0))
     if pa.types.is_uint64(type_):
         missing = values.is_null().to_numpy(zero_copy_only=False)
@@ -69,7 +69,7 @@ def encoded(values: pa.Array) -> pa.Array:
 
 
 def decoded(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """What ``encoded`` made, as it was."""
+    """The inverse of ``encoded``."""
     if pa.types.is_string(type_):
         return values
     if pa.types.is_nested(type_):
@@ -86,12 +86,12 @@ def decoded(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def as_double(values: pa.Array) -> pa.Array:
-    """Numbers as sums take them."""
+    """Numbers as doubles, for sums."""
     return values.cast(pa.float64(), safe=False)
 
 
 def _with_numbers(values: pa.Array) -> pa.Array:
-    """Lists of dates as lists of their numbers: Python would cut the time of day off."""
+    """Lists of dates as lists of integers: Python dates would lose the time of day."""
     item = values.type.value_type
     return values.cast(pa.list_(date_width(item))) if pa.types.is_date(item) else values
 
@@ -112,7 +112,7 @@ def _lists(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """The rows of a table that conditions keep, a split of the table for each task."""
+    """The rows of a table that match conditions, one split of the table per task."""
 
     variable: str
     locator: TableLocator
@@ -183,7 +183,7 @@ class RowIdOutput:
 
 @dataclass(frozen=True, slots=True)
 class EncodedColumn:
-    """A value for Spark to sort, group or add up: under a name, in one of its types."""
+    """A named value in a Spark type, for Spark to sort, group or sum."""
 
     name: str
     expr: typed.TypedExpr
@@ -318,7 +318,7 @@ class Decode:
 
     query: WorkerQuery
     columns: tuple[tuple[str, str | None], ...]
-    """The column of Spark for each of the result; with the variable whose row id it holds."""
+    """The Spark column of each result column, and the variable whose row id it holds."""
     types: bytes
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,1 +1,1 @@
-"""The Spark session of this process, and running functions as its tasks."""
+"""The Spark session of this process, and functions run as its tasks."""

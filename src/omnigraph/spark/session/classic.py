@@ -1,4 +1,4 @@
-"""A classic driver: a Java process, and the state that PySpark keeps about it in this one."""
+"""A classic driver: a Java process, and the state that PySpark keeps about it in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.05
 
 
 class Classic:
-    """A session that we started, and its Java."""
+    """A session that we started, and its Java process."""
 
     def __init__(self, session: SparkSession, jvm: Jvm, path: list[str]) -> None:
         self.session = session
@@ -34,7 +34,7 @@ class Classic:
         self._path = path
 
     def end(self) -> None:
-        """Stop Spark, and its Java if we started it; the second interrupt kills Java."""
+        """Stop Spark, and its Java process if we started it; a second interrupt kills Java."""
         with deferred_interrupts(_second(self.jvm.kill)):
             try:
                 _stop(self.session.stop, self.session.sparkContext.stop)
@@ -43,9 +43,9 @@ class Classic:
 
 
 def start_classic(config: SparkConfig) -> Classic:
-    """Start Spark for a configuration, in a new Java unless PySpark has one.
+    """Start Spark for a configuration, in a new Java process unless PySpark has one.
 
-    An interrupt kills that Java at once, and is raised when it is gone.
+    An interrupt kills a new Java process immediately, and is raised after it has ended.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ def start_classic(config: SparkConfig) -> Classic:
     if is_remote():
         raise SparkError(
             "a process that has used Spark Connect cannot start Spark itself",
-            hint="ask the Spark Connect server, or start another process",
+            hint="use the Spark Connect server, or start another process",
         )
     path = list(sys.path)
     left = SparkContext._gateway
@@ -65,13 +65,13 @@ def start_classic(config: SparkConfig) -> Classic:
             with spark_call("starting Spark"):
                 conf = SparkConf(_jvm=jvm.gateway.jvm)
                 if not jvm.is_ours:
-                    # It may be for a cluster; only requested settings are changed.
+                    # It may be configured for a cluster; only requested settings are changed.
                     conf.setIfMissing("spark.master", config.effective_master)
                     conf.setIfMissing("spark.app.name", "omnigraph")
                     conf.setAll(list(config.session_settings().items()))
                     if config.master:
                         conf.setMaster(config.master)
-                # A cluster may take its time.
+                # A cluster may take long to start.
                 with interrupts.reacting(jvm.kill), quiet_py4j():
                     context = _in_thread(
                         lambda: SparkContext(conf=conf, gateway=jvm.gateway), jvm, interrupts
@@ -90,11 +90,11 @@ def start_classic(config: SparkConfig) -> Classic:
 
 
 def _in_thread(work: Callable[[], T], jvm: Jvm, interrupts: Interrupts) -> T:
-    """Run something outside of the main thread, and wait for it.
+    """Run a function outside of the main thread, and wait for it.
 
-    A context that starts in the main thread takes over Ctrl-C: PySpark's own handler would cancel
-    all jobs, even after the end. An interrupt does not end a Java that is not ours, so it ends the
-    wait.
+    A context that starts in the main thread installs PySpark's Ctrl-C handler, which would cancel
+    all jobs, even after the end. An interrupt does not kill a Java process that is not ours, so it
+    ends the wait.
     """
     outcome: list[T] = []
     failure: list[BaseException] = []
@@ -117,7 +117,7 @@ def _in_thread(work: Callable[[], T], jvm: Jvm, interrupts: Interrupts) -> T:
 
 
 def _stop(*stops: Callable[[], None]) -> None:
-    """Let PySpark end what it started; without Java, only a second call closes everything."""
+    """Let PySpark stop what it started; without Java, only a second call closes everything."""
     for stop in stops:
         with catch_warnings(), quiet_py4j(), suppress(Exception):
             simplefilter("ignore", RuntimeWarning)
@@ -136,7 +136,7 @@ def _second(react: Callable[[], None]) -> Callable[[], None]:
 
 
 def _forget(jvm: Jvm, path: list[str]) -> None:
-    """End Java, and let PySpark start another one when it is asked again."""
+    """End Java, and reset PySpark so that it can start another."""
     from pyspark import SparkContext
 
     try:
@@ -145,5 +145,5 @@ def _forget(jvm: Jvm, path: list[str]) -> None:
         if jvm.is_ours and SparkContext._gateway is jvm.gateway:
             SparkContext._gateway = None
             SparkContext._jvm = None
-        # PySpark added its scratch directory, which is gone, to the module path.
+        # PySpark added its scratch directory, now removed, to the module path.
         sys.path[:] = [entry for entry in sys.path if entry in path or os.path.exists(entry)]

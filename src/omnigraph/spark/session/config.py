@@ -1,4 +1,4 @@
-"""What a user can say about Spark, and the settings that Spark gets from it."""
+"""The Spark options of a user, and the Spark settings derived from them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ AUTO, BUILD, OFF = "auto", "build", "off"
 ARCHIVE_USES = (AUTO, BUILD, OFF)
 
 SQL_SETTINGS: Mapping[str, str] = {
-    # Times are instants; no machine's own zone may change what is read or written.
+    # Timestamps are instants; the time zone of a machine must not change them.
     "spark.sql.session.timeZone": "UTC",
-    # Otherwise columns from Python are matched by position, whatever their names and types.
+    # Otherwise columns from Python are matched by position, ignoring names and types.
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
     # Cached rows with NaN would be dropped.
     "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
 }
-"""What every session of ours has, wherever it runs."""
+"""The settings of every session of ours, wherever it runs."""
 
 _LOOPBACK = "127.0.0.1"
 _OWN_FIELDS = {"spark.master": "master", "spark.remote": "remote"}
@@ -37,18 +37,18 @@ class SparkConfig:
     """
 
     master: str = ""
-    """A master such as ``spark://host:7077``; empty is this machine, with all its cores."""
+    """A master such as ``spark://host:7077``; empty means this machine, with all its cores."""
     remote: str = field(default="", repr=False)
-    """A Spark Connect server such as ``sc://host:15002``; it may hold a token."""
+    """A Spark Connect server such as ``sc://host:15002``; it may contain a token."""
     memory: str = "2g"
-    """What the driver may take."""
+    """The memory of the driver."""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of Spark by their names; they win over ours."""
+    """Spark settings by name; they override ours."""
     python: str = ""
-    """The Python of the workers of a cluster; empty is the path of this one."""
+    """The Python of the workers of a cluster; empty means the path of this one."""
     java_home: str = ""
     cache_dir: str = ""
-    """Where the class-data archive lies; empty is nowhere."""
+    """The directory of the class-data archive; empty means none."""
     archive: str = AUTO
     """``auto``, ``build`` (in this session, if there is none) or ``off``."""
 
@@ -77,7 +77,7 @@ class SparkConfig:
 
     @staticmethod
     def from_options(options: Mapping[str, str]) -> SparkConfig:
-        """What the environment says, see ``Settings.spark_options``.
+        """The configuration from the environment, see ``Settings.spark_options``.
 
         >>> SparkConfig.from_options({"master": "local[1]", "remote": "sc://host"}).remote
         ''
@@ -86,7 +86,7 @@ class SparkConfig:
         master = options.get("master", "")
         return SparkConfig(
             master=master,
-            # Who names a master for OmniGraph means it, whatever other programs use.
+            # A master set for OmniGraph overrides the general SPARK_REMOTE.
             remote="" if master else options.get("remote", ""),
             memory=options.get("memory") or plain.memory,
             python=options.get("python", ""),
@@ -102,7 +102,7 @@ class SparkConfig:
 
     @property
     def effective_master(self) -> str:
-        # The second number lets Spark try a failed task again; without it local mode never does.
+        # The second number is the attempts per task; without it local mode never retries.
         return self.master or f"local[{cores()},4]"
 
     def classic_settings(self, scratch: str, java_options: str) -> dict[str, str]:
@@ -112,7 +112,7 @@ class SparkConfig:
             "spark.master": self.effective_master,
             "spark.driver.memory": self.memory,
             "spark.ui.showConsoleProgress": "false",
-            # Otherwise Spark tells that a task is done only when something else happens.
+            # Otherwise Spark reports a finished task only with the next event.
             "spark.ui.liveUpdate.period": "0",
             "spark.sql.warehouse.dir": f"{scratch}/warehouse",
             **SQL_SETTINGS,
@@ -130,7 +130,7 @@ class SparkConfig:
         return settings | {options: f"{java_options} {settings.get(options, '')}".strip()}
 
     def session_settings(self) -> dict[str, str]:
-        """The settings of a session on somebody else's driver."""
+        """The settings of a session on another owner's driver."""
         return {**SQL_SETTINGS, **self.settings}
 
     def launch_environment(self, executable: str) -> dict[str, str]:
@@ -139,14 +139,14 @@ class SparkConfig:
         return {"PYSPARK_PYTHON": self.worker_python(executable), **local}
 
     def worker_python(self, executable: str) -> str:
-        """Which Python the workers run; on this machine always ours, which has the package."""
+        """The Python of the workers; on this machine always ours, which has the package."""
         if self.is_local:
             return executable
         return self.settings.get("spark.pyspark.python") or self.python or executable
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

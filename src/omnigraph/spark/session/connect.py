@@ -1,4 +1,4 @@
-"""A session on a Spark Connect server: the driver runs there, this process only asks."""
+"""A session on a Spark Connect server: the driver runs there, this process is a client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANSWER_SECONDS = 15.0
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect; asked without importing what that needs."""
+    """Whether a session is one of Spark Connect; does not import its dependencies."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -40,7 +40,7 @@ def connected(config: SparkConfig) -> SparkSession:
     except PySparkException:
         raise _no_address(server) from None
     try:
-        # A session asks again for ten minutes when nobody answers.
+        # A session retries for ten minutes if the server does not answer.
         grpc.channel_ready_future(channel).result(timeout=_ANSWER_SECONDS)
     except grpc.FutureTimeoutError:
         raise SparkUnavailable(
@@ -55,18 +55,18 @@ def connected(config: SparkConfig) -> SparkSession:
 
 
 def beside(given: Any) -> Any:
-    """A session of our own on the server of another, with its settings."""
-    # A session is on the server once it was used.
+    """A new session on the server of a given one, with its settings."""
+    # A session exists on the server only after its first use.
     given.conf.get("spark.sql.session.timeZone")
     return given.cloneSession()
 
 
 def disconnect(session: Any) -> None:
-    """End a session that we made on a server, and nothing else of the server.
+    """End a session that we opened on a server, and nothing else of the server.
 
     The session's own ``stop`` would also end a server that the user runs in this process.
     """
-    # A server that is gone would be asked for ten minutes.
+    # A dead server would be retried for ten minutes.
     session.client.set_retry_policies([])
     with suppress(Exception):
         session.client.release_session()
@@ -75,7 +75,7 @@ def disconnect(session: Any) -> None:
 
 
 def _server(remote: str) -> str:
-    """Host and port of an address; a token in it is shown to nobody."""
+    """Host and port of an address, without a token."""
     try:
         parts = urlsplit(remote)
         return f"{parts.hostname}:{parts.port or 15002}"

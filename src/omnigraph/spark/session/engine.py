@@ -1,8 +1,8 @@
-"""The Spark of this process: started on first use, shared, and ended with its last user.
+"""The Spark of this process: started on first use, shared, and stopped with its last handle.
 
-A driver is either a Java process of this one (classic, on this machine or for a cluster) or on a
-Spark Connect server. Beside a session of the user we open one with our own settings; ending ours
-does not end theirs.
+A driver is either a Java child process (classic, on this machine or for a cluster) or on a Spark
+Connect server. For a session of the user we open another one with our own settings; stopping ours
+does not stop theirs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INSTALL = "pip install 'omnigraph[spark]'"
 
 
 class _Driver:
-    """A session with what has to be ended with it, for all who use it."""
+    """A session and the resources to release with it, shared by all handles."""
 
     def __init__(
         self, session: SparkSession, config: SparkConfig, end: Callable[[], None], owned: bool
@@ -60,11 +60,11 @@ class _Driver:
         self._has_ended = False
 
     def is_alive(self) -> bool:
-        """Whether it can still be used: not ended, and its Java has not died."""
+        """Whether it can still be used: not stopped, and its Java is alive."""
         return not self._has_ended and (self.jvm is None or self.jvm.is_alive())
 
     def end(self) -> None:
-        # A forked child has copies of the handles, not of Spark.
+        # A forked child inherits the handles, but not Spark.
         if self._has_ended or self._process != os.getpid():
             return
         self._has_ended = True
@@ -73,7 +73,7 @@ class _Driver:
 
 _guard = threading.RLock()
 _driver: _Driver | None = None
-"""What we started in this process: Spark allows one driver."""
+"""The driver that we started in this process: Spark allows one."""
 
 
 class SparkEngine:
@@ -83,11 +83,11 @@ class SparkEngine:
         self._driver: _Driver | None = driver
         self._slots: int | None = None
 
-    # -- what it is ----------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------
 
     @property
     def session(self) -> SparkSession:
-        """The session of PySpark: in UTC, and with checked schemas."""
+        """The PySpark session: in UTC, and with checked schemas."""
         return self._open().session
 
     @property
@@ -97,25 +97,26 @@ class SparkEngine:
 
     @property
     def owns(self) -> bool:
-        """Whether we started Spark, and end it."""
+        """Whether we started Spark, and stop it."""
         return self._open().owned
 
     @property
     def jvm(self) -> Jvm | None:
-        """The Java beside this process, when we started it."""
+        """The Java child process, if we started it."""
         return self._open().jvm
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be used; not after ``close``, nor when its Java has died."""
+        """Whether it can be used: false after ``close``, or if its Java has died."""
         return self._driver is not None and self._driver.is_alive()
 
     @property
     def slots(self) -> int:
-        """How many tasks run at once."""
+        """The number of tasks that run in parallel."""
         if self._slots is None:
             session = self.session
-            # Spark cuts a range into as many parts; Spark Connect has no other way to ask.
+            # Spark splits a range into this many partitions; Spark Connect has no other way to
+            # query it.
             parts = session.range(1 << 20).selectExpr("spark_partition_id() AS part").distinct()
             self._slots = self.run(parts.count, "counting the cores")
         return self._slots
@@ -153,7 +154,7 @@ class SparkEngine:
         check: Callable[[], None] | None = None,
         report: Report | None = None,
     ) -> list[R]:
-        """Run a function on many tasks, one Spark task each; the results in their order.
+        """Run a function on many tasks, one Spark task each; returns the results in task order.
 
         ``function`` should be in a module that the workers have. Tasks and results are pickled;
         they are small, and may contain secrets. A typed error of the function is raised here.
@@ -179,7 +180,7 @@ class SparkEngine:
     # -- the end -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Release the handle; the last one ends what we started. A failure to end is logged."""
+        """Release the handle; the last one stops what we started. A failure to stop is logged."""
         with _guard, deferred_interrupts():
             driver, self._driver = self._driver, None
             if driver is None:
@@ -189,7 +190,7 @@ class SparkEngine:
                 try:
                     _end(driver)
                 except Exception as error:
-                    _LOG.warning("Spark did not end as it should: %s", error)
+                    _LOG.warning("Spark did not stop cleanly: %s", error)
 
     def __enter__(self) -> SparkEngine:
         self._open()
@@ -207,7 +208,7 @@ class SparkEngine:
 def open_spark(
     config: SparkConfig | None = None, *, session: SparkSession | None = None
 ) -> SparkEngine:
-    """A handle of Spark: of the given session, of what runs in this process, or of a new one."""
+    """A handle of the given session, of the Spark running in this process, or of a new one."""
     _refuse_without_pyspark()
     requested = config or SparkConfig()
     with _guard:
@@ -227,7 +228,7 @@ def open_spark(
         return SparkEngine(driver)
 
 
-# -- where a session comes from -------------------------------------------------------------------
+# -- sessions -------------------------------------------------------------------------------------
 
 
 def _refuse_without_pyspark() -> None:
@@ -247,32 +248,32 @@ def _refuse_without_pyspark() -> None:
 
 
 def _refuse_another(running: _Driver, requested: SparkConfig) -> None:
-    """Spark allows one driver in a process; a request without settings shares it."""
+    """Refuse other settings than those of the running driver; without settings it is shared."""
     plain = SparkConfig()
     wanted = (requested.master, requested.remote, requested.settings)
     has = (running.config.master, running.config.remote, running.config.settings)
     if wanted not in ((plain.master, plain.remote, plain.settings), has):
         raise SparkError(
             "Spark runs in this process already, with other settings",
-            hint="close the handles that use it first, or give none",
+            hint="close its handles first, or request no settings",
         )
 
 
 def _active_session() -> SparkSession | None:
-    """A session that somebody else made in this process."""
+    """A session that other code opened in this process."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     with suppress(PySparkException):
         session = SparkSession.active()
-        # PySpark remembers one whose context was stopped, or whose Java died.
+        # PySpark also returns one whose context was stopped, or whose Java died.
         if is_connect(session) or session.sparkContext._jsc is not None:
             return session
     return None
 
 
 def _beside(given: SparkSession, requested: SparkConfig) -> _Driver:
-    """A session of our own on somebody else's driver."""
+    """A new session on another owner's driver."""
     with spark_call("using the given Spark session"):
         if is_connect(given):
             ours = beside(given)
@@ -282,10 +283,10 @@ def _beside(given: SparkSession, requested: SparkConfig) -> _Driver:
             if requested.remote or (requested.master and requested.master != runs):
                 raise SparkError(
                     f"Spark runs in this process already, with master '{runs}'",
-                    hint="stop that session first, or ask for no other master",
+                    hint="stop that session first, or request no other master",
                 )
             ours = given.newSession()
-            # A new session has the settings of the start of Spark, not those made since.
+            # A new session has the settings from the start of Spark, not later changes.
             has = ours.conf.getAll
             for name, value in given.conf.getAll.items():
                 if has.get(name) != value and given.conf.isModifiable(name):
@@ -304,7 +305,7 @@ def _connect(config: SparkConfig) -> _Driver:
 
 
 def _start(config: SparkConfig) -> SparkEngine:
-    """The first handle of a Java beside this process; interrupted, there is neither."""
+    """Start Java and return its first handle; an interrupt leaves neither."""
     with deferred_interrupts() as interrupts:
         classic = start_classic(config)
         driver = _Driver(classic.session, config, classic.end, owned=True)
@@ -333,7 +334,7 @@ def _end(driver: _Driver) -> None:
 
 
 def resolve_spark(spark: SparkLike, usual: Mapping[str, str]) -> SparkEngine:
-    """A handle of the given session or configuration, or of one by the usual options."""
+    """A handle of the given session or configuration, or one with the default options."""
     if spark is None:
         return open_spark(SparkConfig.from_options(usual))
     if isinstance(spark, SparkConfig):

@@ -1,8 +1,8 @@
-"""Failures of Spark as typed errors, and typed errors on their way out of the workers.
+"""Translates failures of Spark to typed errors, and carries typed errors out of the workers.
 
 A typed error that a worker raises arrives at the driver as the same class with the same fields. It
-is pickled, as data or inside the text of an exception, because Spark carries nothing but text. All
-other failures are recognised by the messages of Spark, whose patterns are here only.
+is pickled, as data or inside the text of an exception, because Spark transports only text. All
+other failures are recognised by the messages of Spark; the patterns are defined only here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SAME_PYTHON = "give the workers the same version of Python, with omnigraph and 
 
 
 class Remote(Exception):
-    """The text of an error in another process; kept as a cause, for debugging."""
+    """The text of an error in another process; kept as the cause, for debugging."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class Remote(Exception):
 
 
 class Carried(Exception):
-    """A typed error inside the text of an exception, for where only the text arrives."""
+    """A typed error inside the text of an exception, used where only text arrives."""
 
     def __init__(self, error: OmniGraphError) -> None:
         super().__init__(f"{_BEGIN}{base64.b64encode(pack(error)).decode('ascii')}{_END}")
@@ -71,13 +71,13 @@ def pack(error: OmniGraphError) -> bytes:
     try:
         return pickle.dumps((type(error), error.args, fields, trace))
     except Exception:
-        # Some detail cannot be pickled; the message can.
+        # Some details cannot be pickled; the message can.
         words: dict[str, object] = {"message": error.message, "hint": error.hint, "details": {}}
         return pickle.dumps((type(error), error.args, words, trace))
 
 
 def typed(error: Exception, label: str) -> OmniGraphError:
-    """The typed error for whatever work in a worker raised."""
+    """The typed error for an exception raised in a worker."""
     if isinstance(error, OmniGraphError):
         return error
     if isinstance(error, MemoryError):
@@ -93,7 +93,7 @@ def typed(error: Exception, label: str) -> OmniGraphError:
 
 
 def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable[..., Iterator[B]]:
-    """A function for ``mapInArrow`` and its like, whose typed errors reach the driver."""
+    """A function for ``mapInArrow`` and similar calls whose typed errors reach the driver."""
 
     @wraps(work)
     def carried(parts: Iterable[A]) -> Iterator[B]:
@@ -109,7 +109,7 @@ def carrying(work: Callable[[Iterable[A]], Iterator[B]], label: str) -> Callable
 
 
 def unpack(packed: bytes) -> OmniGraphError:
-    """The error that was packed, with its traceback as cause."""
+    """The packed error, with its traceback as the cause."""
     kind, args, fields, trace = pickle.loads(packed)
     error: OmniGraphError = kind.__new__(kind, *args)
     error.args = args
@@ -129,7 +129,7 @@ def spark_call(label: str) -> Iterator[None]:
 
 
 def translated(error: Exception, label: str) -> OmniGraphError:
-    """The typed error for whatever a call of PySpark raised."""
+    """The typed error for an exception of PySpark."""
     if isinstance(error, OmniGraphError):
         return error
     text = _words(error)
@@ -145,7 +145,7 @@ def translated(error: Exception, label: str) -> OmniGraphError:
 
 
 def launch_failure(said: str) -> SparkUnavailable:
-    """Java started and ended before Spark could be reached."""
+    """The error for a Java process that ended before Spark could be reached."""
     if re.search("UnsupportedClassVersionError", said):
         message, hint = "this Java is too old for Spark", "set JAVA_HOME to Java 17 or newer"
     elif re.search("heap size|reserve enough space|insufficient memory|Cannot allocate", said):
@@ -163,7 +163,7 @@ def launch_failure(said: str) -> SparkUnavailable:
 
 
 def _words(error: Exception) -> str:
-    """The whole text of an error; reading it can fail when the JVM is gone."""
+    """The whole text of an error; reading it can fail after the JVM has ended."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -187,11 +187,11 @@ def _recognised(text: str, label: str) -> OmniGraphError:
             return kind(named.group(2).strip())
     if "Traceback (most recent call last)" in text:
         return InternalError(f"{label}: a worker failed unexpectedly")
-    return SparkError(f"{label}: Spark failed", hint="see the cause of this error for its words")
+    return SparkError(f"{label}: Spark failed", hint="see the cause of this error for its message")
 
 
 def _error_class(name: str) -> type[OmniGraphError] | None:
-    """An error that is made of a message, by its name."""
+    """An error class that takes only a message, by name."""
     import omnigraph.errors as errors
 
     kind = getattr(errors, name, None)
@@ -216,14 +216,14 @@ _PATTERNS: tuple[tuple[str, type[OmniGraphError], str, str | None], ...] = (
     (
         "PYTHON_VERSION_MISMATCH|Cannot run program",
         SparkUnavailable,
-        "the Python of the Spark workers does not fit this one",
+        "the Python of the Spark workers does not match this one",
         _SAME_PYTHON,
     ),
     ("No space left on device", StorageFull, "no space is left", "free space and repeat"),
     (
         "maxResultSize",
         SparkError,
-        "the results are larger than Spark hands over",
+        "the results exceed the limit of Spark",
         "raise spark.driver.maxResultSize",
     ),
     (
@@ -235,7 +235,7 @@ _PATTERNS: tuple[tuple[str, type[OmniGraphError], str, str | None], ...] = (
     (
         "Python worker exited unexpectedly|Python worker process terminated|worker.*crashed",
         SparkError,
-        "a worker process died again and again",
+        "a worker process died repeatedly",
         f"it may have run out of memory: {_MORE_MEMORY}",
     ),
     (

@@ -1,11 +1,11 @@
-"""Sections of code in which no signal handler raises, so that what they start is never lost.
+"""Sections in which signal handlers do not raise, so that started processes are never leaked.
 
 A handler such as that of Ctrl-C raises between any two instructions: also between the start of a
 process and its assignment to a variable, or during clean-up. Blocking the signal does not prevent
 that, since another thread may receive it and the handler still runs in the main thread. Inside a
-section the handlers run as usual, but what they raise is deferred until the section checks for it,
-or to its end. ``react`` is called at once, to end what the section waits for: it runs inside the
-handler, and must neither block nor wait for a process.
+section the handlers run as usual, but their exceptions are deferred until the section checks for
+them, or to its end. ``react`` is called immediately, to end what the section waits for: it runs
+inside the handler, and must neither block nor wait for a process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ React = Callable[[], None]
 
 
 class Interrupts:
-    """What handlers have raised in the current section."""
+    """The exception raised by handlers in the current section."""
 
     def __init__(self) -> None:
         self.raised: BaseException | None = None
@@ -29,13 +29,13 @@ class Interrupts:
         self._reactions: list[React] = []
 
     def check(self) -> None:
-        """Raise what a handler raised since the section began."""
+        """Raise the exception that a handler raised since the section began."""
         if self.raised is not None:
             raise self.raised
 
     @contextmanager
     def reacting(self, react: React) -> Iterator[None]:
-        """Call ``react`` at every interrupt of a block, and at once if there was one before."""
+        """Call ``react`` at every interrupt of a block, and immediately if there was one before."""
         self._reactions.append(react)
         try:
             if self.raised is not None:
@@ -52,7 +52,7 @@ class Interrupts:
                 signal.signal(number, self._run)
 
     def uninstall(self) -> None:
-        """Restore the handlers, that of Ctrl-C last: from then on it may raise."""
+        """Restore the handlers, Ctrl-C last: from then on it may raise."""
         for number in reversed(self._handlers):
             if signal.getsignal(number) == self._run:
                 signal.signal(number, self._handlers[number])
@@ -68,12 +68,12 @@ class Interrupts:
 
 
 _current: Interrupts | None = None
-"""That of the main thread, the only one in which handlers run."""
+"""The section of the main thread, the only one in which handlers run."""
 
 
 @contextmanager
 def deferred_interrupts(react: React | None = None) -> Iterator[Interrupts]:
-    """A section in which no handler raises; a nested one is part of the outer.
+    """A section in which no handler raises; a nested section joins the outer one.
 
     >>> try:
     ...     with deferred_interrupts() as interrupts:

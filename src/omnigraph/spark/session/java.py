@@ -1,8 +1,8 @@
 """The Java that runs Spark, and its class-data archive for faster starts.
 
-The archive has the classes of Spark as Java keeps them in memory. It is derived: if it cannot be
-built or read, Spark starts without it. Java writes it at exit, which costs some ten seconds, so it
-is built by the third session of this user with the same Java and PySpark: a container that starts
+The archive has the classes of Spark in Java's memory format. It is a cache: if it cannot be built
+or read, Spark starts without it. Java writes it at exit, which takes about ten seconds, so it is
+built by the third session of this user with the same Java and PySpark: a container that starts
 Spark once never pays for it.
 """
 
@@ -52,7 +52,7 @@ class Java:
 
     home: Path
     version: str
-    """As it calls itself, such as ``17.0.15``."""
+    """Its version string, such as ``17.0.15``."""
 
     @property
     def major(self) -> int:
@@ -66,7 +66,7 @@ class Java:
 
 
 def find_java(java_home: str = "", usual: tuple[str, ...] = _USUAL) -> Java:
-    """The first Java that is new enough; the one of the setting comes first."""
+    """The first Java that is new enough; ``java_home`` has priority."""
     too_old: list[Java] = []
     for java in _installed(java_home, usual):
         if java.major >= LEAST:
@@ -75,18 +75,18 @@ def find_java(java_home: str = "", usual: tuple[str, ...] = _USUAL) -> Java:
     if not too_old:
         raise SparkUnavailable(
             "Java is not installed",
-            hint=f"install Java {LEAST} or newer, or set JAVA_HOME to where it is",
+            hint=f"install Java {LEAST} or newer, or set JAVA_HOME",
         )
     newest = max(too_old, key=lambda java: java.major)
     raise SparkUnavailable(
         f"Spark needs Java {LEAST} or newer, and the newest here is {newest.version}",
-        hint=f"install Java {LEAST} or newer, or set JAVA_HOME to where it is",
+        hint=f"install Java {LEAST} or newer, or set JAVA_HOME",
         details={"too_old": [java.version for java in too_old]},
     )
 
 
 def _installed(java_home: str, usual: tuple[str, ...]) -> Iterator[Java]:
-    """Every Java that answers, in the order of preference."""
+    """Every working Java, in order of preference."""
     for home in (java_home, _on_the_path()):
         java = _java_at(home) if home else None
         if java is not None:
@@ -105,12 +105,12 @@ def _on_the_path() -> str:
 
 
 def _java_at(home: str) -> Java | None:
-    """The Java of a directory; none if no executable is there."""
+    """The Java of a directory; ``None`` if it has no executable."""
     program = os.path.join(home, "bin", "java")
     if not os.access(program, os.X_OK):
         return None
     try:
-        # Asking the program itself takes a tenth of a second.
+        # Running the program takes a tenth of a second.
         said = Path(home, "release").read_text("utf-8")
         version = _RELEASE.search(said)
     except (OSError, UnicodeDecodeError):
@@ -149,9 +149,9 @@ class ArchivePlan:
 
     archive: Path | None = None
     building: Path | None = None
-    """Where Java writes it; it is renamed after a successful exit."""
+    """The path that Java writes; it is renamed after a successful exit."""
     lock: int | None = None
-    """A file that is locked while this process builds."""
+    """The file that is locked while this process builds."""
 
     @property
     def is_used(self) -> bool:
@@ -176,7 +176,7 @@ class ArchivePlan:
                 self.archive.unlink()
 
     def release(self) -> None:
-        """Let others build, after Java has ended. Called once."""
+        """Release the build lock, after Java has ended. Called once."""
         if self.lock is not None:
             os.close(self.lock)
 
@@ -187,7 +187,7 @@ NO_ARCHIVE = ArchivePlan()
 def plan_archive(
     cache_dir: str, wish: str, java: Java, spark_home: str, spark_version: str
 ) -> ArchivePlan:
-    """The plan of the next start of Java; of several processes at once, one builds."""
+    """The plan for the next start of Java; of several concurrent processes one builds."""
     if wish == OFF or not cache_dir:
         return NO_ARCHIVE
     location = hashlib.sha256(f"{java.home}\n{spark_home}".encode()).hexdigest()[:12]
@@ -210,7 +210,7 @@ def plan_archive(
 
 
 def _is_due(starts: Path, wish: str) -> bool:
-    """Whether this start should build; every start leaves one byte."""
+    """Whether this start should build; every start appends one byte."""
     with open(starts, "ab") as file:
         before = file.tell()
         file.write(b".")

@@ -1,8 +1,9 @@
-"""One action of Spark while it runs: how far it is, and how it is ended from outside.
+"""A running Spark action: its progress, and its cancellation.
 
-The action runs in a thread of its own and the caller waits for it, so that Ctrl-C, a limit or a
-``Cancel`` ends it at once: a thread that waits for an answer of Java cannot be interrupted, and an
-interrupted one would leave the answer for the next to read. ``report`` runs in the caller's thread.
+The action runs in a separate thread and the caller waits for it, so that Ctrl-C, a limit or a
+``Cancel`` ends it immediately: a thread that waits for an answer of Java cannot be interrupted, and
+an interrupted one would leave the answer for the next call to read. ``report`` runs in the caller's
+thread.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Report = Callable[[int, int], None]
-"""Gets how many tasks are done, and how many there are as far as known."""
+"""Called with the number of finished tasks, and the total as far as known."""
 
 _POLL_SECONDS = 0.05
 _END_SECONDS = 30.0
@@ -41,9 +42,9 @@ def run_watched(
     check: Callable[[], None] | None = None,
     report: Report | None = None,
 ) -> T:
-    """Run an action that calls Spark; whatever it raises is one of our errors.
+    """Run an action that calls Spark; its exceptions are translated to typed errors.
 
-    What ``check`` raises ends it, as does ``cancel``, with ``Cancelled``.
+    An exception of ``check`` ends it; so does ``cancel``, with ``Cancelled``.
     """
     with spark_call(label):
         job: ClassicJob | ConnectJob
@@ -86,7 +87,7 @@ def run_watched(
 
 
 def _end(job: ClassicJob | ConnectJob, done: threading.Event) -> None:
-    """Cancel until it is over: the next job of the action may just be on its way."""
+    """Cancel repeatedly until it has ended: the action may just be submitting its next job."""
     until = time.monotonic() + _END_SECONDS
     while not done.is_set() and time.monotonic() < until:
         with suppress(Exception):
@@ -104,23 +105,23 @@ class ClassicJob:
         self._group = f"omnigraph-{uuid.uuid4().hex}"
 
     def wrapped(self, action: Callable[[], T]) -> Callable[[], T]:
-        """What the thread of the action runs."""
+        """The function for the thread of the action."""
         from pyspark import inheritable_thread_target
 
         def grouped() -> T:
             self._context.setJobGroup(self._group, self._label, interruptOnCancel=True)
             return action()
 
-        # The thread works under what the caller set for its own, such as the pool of the scheduler.
+        # The thread inherits the caller's local properties, such as the scheduler pool.
         inherited: Callable[[], T] = inheritable_thread_target(self._session)(grouped)
         return inherited
 
     def cancel(self) -> None:
-        """End what runs of it now."""
+        """Cancel its running jobs."""
         self._context.cancelJobGroup(self._group)
 
     def tasks(self) -> tuple[int, int]:
-        """How many tasks are done, and how many there are."""
+        """The number of finished tasks, and the total."""
         tracker = self._context.statusTracker()
         done = total = 0
         for number in tracker.getJobIdsForGroup(self._group):
@@ -158,11 +159,11 @@ class ConnectJob:
     def _progress(
         self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        # A session tells all handlers about all operations, each in the thread of the operation.
+        # A session notifies all handlers of all operations, in the thread of the operation.
         if threading.get_ident() != self._thread:
             return
         total = sum(stage.num_tasks for stage in stages)
-        # Attempts that failed are counted by the server like those that did not.
+        # The server also counts failed attempts.
         finished = sum(min(stage.num_completed_tasks, stage.num_tasks) for stage in stages)
         self._now = (self._before[0] + finished, self._before[1] + total)
         if done:

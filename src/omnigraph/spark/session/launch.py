@@ -1,12 +1,13 @@
-"""The Java process of the driver of Spark: how it starts, and that it ends.
+"""Starts and ends the Java process of the Spark driver.
 
-A small script between this process and Java gives Java its environment, so that ours stays as it
-is, and cleans up once Java has ended, even if this process is dead by then: Java ends by itself
-when the pipe from its parent closes. Java and the workers print to a file.
+A small script between this process and Java sets Java's environment, so that ours does not change,
+and cleans up after Java has ended, even if this process has died: Java exits when the pipe from its
+parent closes. The output of Java and the workers goes to a file.
 
-No interrupt is raised from the start of the process until it is named or gone. An interrupted start
-is ended by a protocol of two files: the script writes its process id and then looks whether it is
-still wanted; we write that it is not, and then kill the process id that we read.
+No interrupt is raised from the start of the process until it is registered or has ended. An
+interrupted start is cancelled by a protocol of two files: the script writes its process id and then
+checks whether it was cancelled; we write the cancellation, and then kill the process id that we
+read.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Jvm:
     ) -> None:
         self.gateway = gateway
         self.scratch = scratch
-        """Everything that it writes; the script removes it."""
+        """The directory for everything that it writes; the script removes it."""
         self.builds_archive = archive.building is not None
         self.pid: int = gateway.jvm.java.lang.ProcessHandle.current().pid()
         self._archive = archive
@@ -75,12 +76,12 @@ class Jvm:
         return self._process is None or self._process.poll() is None
 
     def kill(self) -> None:
-        """End Java and its children at once, without waiting for it."""
+        """Kill Java and its children, without waiting for them."""
         if self._process is not None:
             _kill(self._process)
 
     def end(self) -> None:
-        """End Java and wait until it and all of its children are gone; an interrupt kills them."""
+        """End Java and wait for it and all of its children; an interrupt kills them."""
         process = self._process
         if process is None:
             return
@@ -92,10 +93,10 @@ class Jvm:
                 except subprocess.TimeoutExpired:
                     self.kill()
                     process.wait()
-                # Only our ends of the connections are left; a Java that hangs would not answer.
+                # Close only our ends of the connections; a hanging Java would not answer.
                 with suppress(Exception), quiet_py4j():
                     self.gateway.shutdown()
-                # What the script has done already, unless it was killed.
+                # The script has done this already, unless it was killed.
                 if self.scratch is not None:
                     shutil.rmtree(self.scratch, ignore_errors=True)
                 _remove_unfinished(self._archive)
@@ -117,7 +118,7 @@ def start_jvm(config: SparkConfig) -> Jvm:
             archive.release()
             if not archive.is_used:
                 raise
-            # The archive may be the reason; it is built again later.
+            # The archive may be the reason; it is rebuilt later.
             archive.discard()
             return _start(config, java, home, NO_ARCHIVE)
         except BaseException:
@@ -137,13 +138,13 @@ def _start(config: SparkConfig, java: Java, home: str, archive: ArchivePlan) -> 
     script.write_text(_script(home, scratch, environment, archive), "utf-8")
     script.chmod(0o700)
     (scratch / "log4j2.properties").write_text(_LOG_SETTINGS, "utf-8")
-    # In a file that only we can read, unlike the arguments of a program.
+    # In a file that only we can read, unlike command line arguments.
     (scratch / "spark.properties").write_text(_properties(settings), "utf-8")
     return _launch(script, archive)
 
 
 def _launch(script: Path, archive: ArchivePlan) -> Jvm:
-    """Run the script and connect to its Java; when that fails, nothing of it is left."""
+    """Run the script and connect to its Java; on failure no process is left."""
     from pyspark.java_gateway import launch_gateway
 
     scratch = script.parent
@@ -160,7 +161,7 @@ def _launch(script: Path, archive: ArchivePlan) -> Jvm:
         }
         try:
             with catch_warnings(), quiet_py4j():
-                # Lance warns of every fork; this child becomes another program at once.
+                # Lance warns about every fork; this child immediately executes another program.
                 simplefilter("ignore")
                 gateway = launch_gateway(None, process)  # type: ignore[no-untyped-call]
                 started: subprocess.Popen[bytes] | None = gateway.proc
@@ -173,17 +174,17 @@ def _launch(script: Path, archive: ArchivePlan) -> Jvm:
             interrupts.check()
             if not isinstance(error, Exception):
                 raise
-            # What is open stays readable.
+            # Open files stay readable.
             log.seek(max(log.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES, 0))
             raise launch_failure(log.read().decode("utf-8", "replace")) from error
-    # Under ``spark-submit`` there is a Java already, and PySpark found it.
+    # Under ``spark-submit`` Java runs already, and PySpark uses it.
     archive.release()
     shutil.rmtree(scratch, ignore_errors=True)
     return Jvm(gateway)
 
 
 def _cancel_launch(scratch: Path) -> None:
-    """End a launch from inside a signal handler: before, while or after its process starts."""
+    """Cancel a launch from a signal handler: before, while or after its process starts."""
     with suppress(OSError):
         (scratch / _UNWANTED).touch()
     with suppress(OSError, ValueError):
@@ -191,7 +192,7 @@ def _cancel_launch(scratch: Path) -> None:
 
 
 def _abandon(error: BaseException) -> None:
-    """Kill a Java that was not reached, which would not end by itself.
+    """Kill a Java that could not be reached, which would not exit by itself.
 
     PySpark drops the process; only the frames of the failed call still refer to it.
     """
@@ -204,7 +205,7 @@ def _abandon(error: BaseException) -> None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process with all of its group, without waiting: a handler of signals may call this."""
+    """Kill a process with its group, without waiting: a signal handler may call this."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -234,7 +235,7 @@ def _remove_unfinished(archive: ArchivePlan) -> None:
 def _java_options(scratch: Path, archive: ArchivePlan) -> str:
     options = [
         f"-Dlog4j2.configurationFile=file:{scratch}/log4j2.properties",
-        # No files in the working directory, or readable for others.
+        # No files in the working directory, and none readable for others.
         f"-XX:ErrorFile={scratch}/crash.log",
         "-XX:-CreateCoredumpOnCrash",
         "-XX:-UsePerfData",
@@ -252,9 +253,10 @@ def _script(home: str, scratch: Path, environment: Mapping[str, str], archive: A
         "#!/bin/sh",
         f"echo $$ > {pid}",
         f"[ ! -e {unwanted} ] || exit 1",
-        # On a signal it waits for Java, which gets it too; the children get no such trap.
+        # On a signal it waits for Java, which gets the signal too; the children do not inherit the
+        # trap.
         "trap : TERM HUP",
-        # A classic session is meant, whatever other programs use.
+        # Force a classic session, whatever other programs use.
         "unset SPARK_REMOTE SPARK_CONNECT_MODE_ENABLED",
         *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
         f"{shlex.quote(f'{home}/bin/spark-submit')} --load-spark-defaults "
@@ -264,12 +266,12 @@ def _script(home: str, scratch: Path, environment: Mapping[str, str], archive: A
     if archive.building is not None:
         new, final = shlex.quote(str(archive.building)), shlex.quote(str(archive.archive))
         lines += [f"[ $status = 0 ] && mv -f {new} {final}", f"rm -f {new}"]
-    # Java that ended before it was reached has failed; with status 0 PySpark would wait for it.
+    # Java that exits before it was reached has failed; with status 0 PySpark would wait for it.
     return "\n".join([*lines, f"rm -rf {shlex.quote(str(scratch))}", "exit 1", ""])
 
 
 def _properties(settings: Mapping[str, str]) -> str:
-    r"""Settings as a file that Java reads.
+    r"""Settings in the format of Java properties files.
 
     >>> print(_properties({"spark.a": "x\\y", "spark.b": "two\nlines"}), end="")
     spark.a=x\\y

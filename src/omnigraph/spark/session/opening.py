@@ -1,7 +1,7 @@
-"""A graph in a process that has nothing but its address: those that Spark starts, above all.
+"""Opens a graph in a process that has only its address, mostly a Spark worker.
 
-How storage is reached, secrets among it, comes from the environment of the process or inside what
-is sent to it; never from options of a frame, which Spark shows in plans.
+Storage options, which may be secrets, come from the environment of the process or from pickled
+data; never from options of a frame, which Spark shows in plans.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from omnigraph.storage.objects.paths import parse_root
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A graph that is open in this process."""
+    """A graph opened in this process."""
 
     store: GraphStore
     contract: Contract
@@ -33,11 +33,11 @@ class Opened:
         return self.contract.catalog
 
     def catalog_at(self, snapshot: Snapshot) -> Catalog:
-        """The schema that a state of the graph had."""
+        """The schema of a state of the graph."""
         return contract_at(self.store, self.contract, snapshot).catalog
 
     def schema_at(self, snapshot: Snapshot) -> IdentifiedSchema:
-        """The same with its stable ids."""
+        """The schema of a state of the graph, with stable ids."""
         return identified_at(self.store, self.contract, snapshot)
 
 

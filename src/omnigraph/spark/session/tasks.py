@@ -1,8 +1,8 @@
-"""One function on many tasks, one Spark task each: for loads, exports and maintenance.
+"""Runs one function on many tasks, one Spark task each: for loads, exports and maintenance.
 
-Spark only assigns the tasks. Function and tasks travel inside the function that Spark ships, which
-no plan and no log shows, and each task answers with one row. A typed error is such an answer too,
-unless it is retryable: then it is raised, and Spark runs the task again.
+Spark only schedules the tasks. Function and tasks are sent inside the function that Spark ships, so
+that no plan and no log shows them, and each task answers with one row. A typed error is an answer
+too, unless it is retryable: then it is raised, and Spark retries the task.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ANSWER = "position long, failed boolean, answer binary"
 _SCHEMA = pa.schema([("position", pa.int64()), ("failed", pa.bool_()), ("answer", pa.binary())])
 
 _last: tuple[str, Any] = ("", None)
-"""The work that this process unpacked last: a worker does many tasks of one job."""
+"""The last work that this process unpacked: a worker runs many tasks of one job."""
 SEGMENT_ROWS = 1_000_000
-"""A task of an optimize indexes about so many rows; the driver joins the segments."""
+"""The approximate number of rows that one task of an optimize indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class TaskAnswer:
 
 
 def answer_for(work: Callable[[], object], label: str) -> TaskAnswer:
-    """Run the work; only retryable errors are raised, for Spark to try again."""
+    """Run the work; only retryable errors are raised, for Spark to retry."""
     try:
         return TaskAnswer(False, pickle.dumps(work()))
     except Exception as error:
@@ -66,7 +66,7 @@ def answer_for(work: Callable[[], object], label: str) -> TaskAnswer:
 
 
 def in_task_order(table: pa.Table, label: str, count: int | None = None) -> list[TaskAnswer]:
-    """One answer for each task; of ``count`` tasks, if their number is known."""
+    """One answer per task; checked against ``count`` if it is given."""
     rows = table.sort_by("position")
     if rows["position"].to_pylist() != list(range(rows.num_rows if count is None else count)):
         raise InternalError(f"{label}: {rows.num_rows} answers are not one for each task")
@@ -101,7 +101,7 @@ def task_frame(
     """The answers of the tasks; nothing runs before they are collected."""
     from pyspark import cloudpickle
 
-    # Functions of modules go by their names, others with their code.
+    # Functions of modules are pickled by name, others with their code.
     packed: bytes = cloudpickle.dumps((work, list(tasks)))  # type: ignore[no-untyped-call]
     shipped = Tasks(uuid.uuid4().hex, packed, label)
 
@@ -113,7 +113,7 @@ def task_frame(
 
 
 class SparkExecutor:
-    """Runs each task as a task of Spark."""
+    """Runs each task as a Spark task."""
 
     def __init__(self, engine: SparkEngine, on_progress: TaskProgress | None = None) -> None:
         self._engine = engine

@@ -1,7 +1,7 @@
 """The data source ``omnigraph`` of Spark: types as frames, changes as a stream, and writing both.
 
-The classes that Spark wants are made when they are needed, since only then PySpark is. They hold no
-rule: options are read in ``options``, reading is ``reader`` and ``feed``, writing ``writer``.
+The classes for Spark are defined on first use, since only then PySpark is needed. They are
+adapters: ``options`` parses options, ``reader`` and ``feed`` read, ``writer`` writes.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _QUERY = "sql.streaming.queryId"
 
 
 def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
-    """Make ``format("omnigraph")`` known to a session.
+    """Register ``format("omnigraph")`` with a session.
 
-    ``storage_options`` say how storage is reached, beside the environment; they travel inside the
-    registered class, so that no plan and no log shows them.
+    ``storage_options`` are added to those of the environment; they are sent inside the registered
+    class, so that no plan and no log shows them.
     """
     spark.dataSource.register(source_class(storage_options))
 
 
 def source_class(storage: Mapping[str, str] | None = None) -> type[datasource.DataSource]:
-    """The class that Spark is given; it carries the storage options."""
+    """The data source class for Spark; it contains the storage options."""
     from pyspark.sql import datasource
 
     class OmniGraphSource(datasource.DataSource):
@@ -53,7 +53,7 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[datasource.Da
             return FORMAT
 
         def schema(self) -> StructType:
-            # Spark keeps this object for the frame: what is found here stays what it is.
+            # Spark keeps this object for the frame, which pins the resolved state.
             if "type" not in self.options:
                 return COLUMNS  # type: ignore[return-value]
             with _hinting():
@@ -64,7 +64,8 @@ def source_class(storage: Mapping[str, str] | None = None) -> type[datasource.Da
             require_option(self.options, "type")
             if self._scan is None:
                 raise InputError(
-                    "the columns of a graph are known", hint="give no schema; choose by columns"
+                    "a schema cannot be set: the columns are those of the type",
+                    hint="use the option columns to select some",
                 )
             return _reader(self._scan)
 
@@ -100,7 +101,7 @@ def _reader(scan: TypeScan) -> datasource.DataSourceReader:
             return [datasource.InputPartition(group) for group in self.scan.groups]
 
         def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-            # A table without rows has one partition that says nothing.
+            # A table without rows has one empty partition.
             return self.scan.read(partition.value) if partition.value else iter(())
 
     return SourceReader(scan)
@@ -180,7 +181,7 @@ def _stream_writer(plan: TypeWrite) -> datasource.DataSourceStreamArrowWriter:
 
 
 def _message(answer: TaskAnswer, query: str | None = None) -> datasource.WriterCommitMessage:
-    """What a task says about its partition."""
+    """The result of a task for its partition."""
     from pyspark.sql import datasource
 
     class Message(datasource.WriterCommitMessage):
@@ -192,15 +193,15 @@ def _message(answer: TaskAnswer, query: str | None = None) -> datasource.WriterC
 
 
 def batch_key(query: str | None, batch: int) -> str:
-    """What a micro-batch is known by, however often it is written."""
+    """The idempotency key of a micro-batch."""
     if query is None:
-        raise InputError("the query that this batch belongs to is not known")
+        raise InputError("the query of this batch is unknown")
     return f"stream:{query}:{batch}"
 
 
 @contextmanager
 def _hinting() -> Iterator[None]:
-    """Spark shows the text of an error; what to do about it is made part of that."""
+    """Append the hint to the text of an error, since Spark shows only the text."""
     try:
         yield
     except OmniGraphError as error:
@@ -210,7 +211,7 @@ def _hinting() -> Iterator[None]:
 
 
 def _query() -> str | None:
-    """The stream that this task works for; the same after a restart from its checkpoint."""
+    """The id of the stream of this task; the same after a restart from its checkpoint."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,8 +1,8 @@
-"""The change feed as a stream of Spark: one partition for each commit.
+"""The change feed as a Spark stream: one partition per commit.
 
-Where a stream is, is a cursor of the feed; Spark keeps it in its checkpoint. Between two cursors
-there are always the same changes, so a batch that is read again is the same batch. Spark knows no
-order of rows: ``position`` numbers those of a commit, events of the schema first.
+The offset of a stream is a cursor of the feed; Spark keeps it in its checkpoint. The changes
+between two cursors never change, so a repeated batch is the same batch. Spark does not order rows:
+``position`` numbers those of a commit, schema events first.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ StreamOffset = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FeedPlan:
-    """What of which feed is read. Made to be sent to other processes."""
+    """The parameters of a feed. Pickled for other processes."""
 
     uri: str
     branch: str = "main"
@@ -58,21 +58,21 @@ class FeedPlan:
     types: tuple[str, ...] | None = None
     ops: tuple[str, ...] | None = None
     max_commits: int | None = None
-    """How many commits are one batch at most."""
+    """The maximum number of commits in one batch."""
     storage: Mapping[str, str] | None = field(default=None, repr=False)
 
     def first(self) -> StreamOffset:
         return _offset(self._feed().start(self.start))
 
     def latest(self, start: StreamOffset) -> StreamOffset:
-        """The end of a batch that begins at an offset."""
+        """The end of the batch that begins at an offset."""
         behind = self._feed().after(_cursor(start))
         if self.max_commits is not None:
             behind = behind[: self.max_commits]
         return _offset(behind[-1]) if behind else start
 
     def commits(self, start: StreamOffset, end: StreamOffset) -> list[str]:
-        """The commits of a batch, each by the cursor behind it."""
+        """The commits of a batch, each as the cursor after it."""
         last = _cursor(end).commit
         cursors: list[str] = []
         if start == end:

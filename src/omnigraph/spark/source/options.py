@@ -67,7 +67,7 @@ def feed_from_options(
     if "type" in options:
         raise InputError(
             "a stream of a graph is its change feed, not the rows of a type",
-            hint="choose by the option types; read a type with spark.read",
+            hint="select with the option types; read a type with spark.read",
         )
     _check(options, FEED_OPTIONS, is_stream=True)
 
@@ -134,8 +134,10 @@ def _check(
         meant = closest(name.lower(), list(allowed))
         if meant is not None or not is_stream:
             raise InputError(
-                f"there is no option '{name}'",
-                hint=f"did you mean '{meant}'?" if meant else f"there are {', '.join(allowed)}",
+                f"unknown option '{name}'",
+                hint=f"did you mean '{meant}'?"
+                if meant
+                else f"the options are {', '.join(allowed)}",
             )
 
 

@@ -1,6 +1,6 @@
-"""One type of a graph at one moment, as the data source ``omnigraph`` gives it to Spark.
+"""Reads one type of a graph at one state for the data source ``omnigraph``.
 
-The state is found and pinned when the frame is made; workers open that version and nothing else.
+The state is resolved and pinned when the frame is created; workers open only that version.
 Spark has fewer types than the schema: a U32 is a long, a U64 a ``decimal(20,0)``, a DateTime a
 timestamp, a Vector an array of floats, a Blob binary.
 """
@@ -40,12 +40,12 @@ ROWS_IN_PARTITION = 500_000
 
 @dataclass(frozen=True, slots=True)
 class TypeScan:
-    """What is to be read. Made to be sent to other processes."""
+    """A planned scan. Pickled for other processes."""
 
     name: str
     locator: TableLocator
     wanted: pa.Schema
-    """The columns as Spark gets them."""
+    """The columns in Spark's types."""
     condition: typed.TypedExpr | None
     groups: tuple[tuple[int, ...], ...]
     """The fragments of each partition."""
@@ -74,7 +74,7 @@ class TypeScan:
 def rows_of(
     table: Table, names: Sequence[str], condition: typed.TypedExpr | None, fragments: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of the rows that a condition keeps; what storage cannot judge is judged here."""
+    """Columns of the rows that match a condition; what storage cannot evaluate is filtered here."""
     if condition is None or pushable(condition):
         pushed = None if condition is None else filter_expression(condition)
         yield from table.whole_rows(names, pushed, fragments)
@@ -93,7 +93,7 @@ def plan_scan(
     condition: str | None = None,
     partitions: int | None = None,
 ) -> tuple[TypeScan, StructType]:
-    """Find what is meant, once and for all, and how it is cut into partitions."""
+    """Resolve type, state and columns of a scan, and divide it into partitions."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     snapshot = ref.resolve(graph.store)
@@ -108,10 +108,10 @@ def plan_scan(
                 f"{entity_type.name} has {said} '{name}'", hint=f"it has {', '.join(schema.names)}"
             )
     if not names:
-        raise InputError("no column is asked for", hint=f"there are {', '.join(schema.names)}")
+        raise InputError("no column is selected", hint=f"there are {', '.join(schema.names)}")
     pin = snapshot.pin(entity_type.table_key)
     if pin is None:
-        raise InputError(f"'{entity_type.name}' did not exist at that moment")
+        raise InputError(f"'{entity_type.name}' did not exist at that time")
     table = graph.store.table(pin)
     rows = ROWS_IN_PARTITION if partitions is None else -(-pin.row_count // partitions)
     struct = _struct(schema, names)
@@ -126,12 +126,12 @@ def plan_scan(
 
 
 def condition_of(catalog: Catalog, entity_type: EntityType, text: str) -> typed.TypedExpr:
-    """A condition on the properties of a type, as a mutation has it behind ``where``."""
+    """Compile a condition on the properties of a type, in the syntax of ``where`` in a mutation."""
     source = f"query filter() {{ delete {entity_type.name} where\n{text}\n}}"
     try:
         plan = compile_query(catalog, source, expect=Expect.MUTATION)
     except LanguageError as error:
-        # Where it stands would be told in a text that nobody wrote.
+        # The position would refer to the generated text.
         raise InputError(
             f"the filter '{text}': {error.diagnostics[0].text}", hint=error.hint
         ) from None
