@@ -96,7 +96,7 @@ def test_an_error_with_a_detail_that_cannot_travel_travels_without_it():
             "does not match this one",
         ),
         ("java.io.IOException: No space left on device", StorageFull, "no space is left"),
-        ("is bigger than spark.driver.maxResultSize (1024.0 MiB)", SparkError, "larger than"),
+        ("is bigger than spark.driver.maxResultSize (1024.0 MiB)", SparkError, "exceed the limit"),
         ("java.lang.OutOfMemoryError: Java heap space", MemoryExceeded, "ran out of memory"),
         ("Python worker exited unexpectedly (crashed)", SparkError, "a worker process died"),
         ("ExecutorLostFailure (executor 1 exited", SparkError, "executors of the cluster"),
