@@ -47,19 +47,19 @@ class Bench:
 
     def __init__(
         self,
-        place: Path,
+        location: Path,
         tables: int = 1,
         durability: str = "os",
         *,
         auto_compact: bool = False,
     ) -> None:
-        self.uri = str(place / "graph")
+        self.uri = str(location / "graph")
         self.tables = tables
         self.graph = Graph.init(
             self.uri, schema_text(tables), durability=durability, auto_compact=auto_compact
         )
         self.schema = self.graph.catalog.node("N0").arrow_schema()
-        self.floor = Floor(place / "floor", self.schema, tables)
+        self.floor = Floor(location / "floor", self.schema, tables)
         self.ours: list[float] = []
         self.bare: list[float] = []
         self._added = 0
@@ -112,17 +112,17 @@ class Bench:
 class Floor:
     """What Lance itself needs: handles are kept warm, rows are ready, nothing is checked."""
 
-    def __init__(self, place: Path, schema: pa.Schema, tables: int) -> None:
-        place.mkdir(parents=True)
+    def __init__(self, location: Path, schema: pa.Schema, tables: int) -> None:
+        location.mkdir(parents=True)
         session = lance.Session(index_cache_size_bytes=64 << 20, metadata_cache_size_bytes=64 << 20)
         self._tables = []
         for number in range(tables):
-            uri = str(place / str(number))
+            uri = str(location / str(number))
             LanceDataset.commit(
                 uri, LanceOperation.Overwrite(schema, []), enable_stable_row_ids=True
             )
             self._tables.append(lance.dataset(uri, session=session))
-        uri = str(place / "manifest")
+        uri = str(location / "manifest")
         lance.write_dataset(to_arrow([HeadRow(None, new_ulid())]), uri, enable_stable_row_ids=True)
         self._manifest = lance.dataset(uri, session=session)
 
@@ -176,16 +176,16 @@ class Result:
     what: str
     spent: float
     base: float
-    goal: float | None = None
+    target: float | None = None
     note: str = ""
 
     def __str__(self) -> str:
         ratio = self.spent / self.base
-        goal = "" if self.goal is None else f"{self.goal:.2f}"
-        verdict = "" if self.goal is None else ("ok" if ratio <= self.goal else "MISSED")
+        target = "" if self.target is None else f"{self.target:.2f}"
+        verdict = "" if self.target is None else ("ok" if ratio <= self.target else "MISSED")
         return (
             f"{self.what:46} {self.spent * 1000:10.2f} {self.base * 1000:10.2f} "
-            f"{ratio:7.2f} {goal:>6} {verdict:7} {self.note}"
+            f"{ratio:7.2f} {target:>6} {verdict:7} {self.note}"
         ).rstrip()
 
 
@@ -197,24 +197,24 @@ def seconds(work: Callable[[], object]) -> float:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as location:
+        yield Path(location)
 
 
 # -- what is measured -----------------------------------------------------------------------------
 
 
-def commit_beside_floor(what: str, durability: str, goal: float | None, *, keys: bool) -> Result:
+def commit_beside_floor(what: str, durability: str, target: float | None, *, keys: bool) -> Result:
     """One-row commits, each followed by what Lance alone needs."""
-    with folder() as place:
-        bench = Bench(place, durability=durability)
+    with folder() as location:
+        bench = Bench(location, durability=durability)
         step = bench.append if keys else bench.commit
         for _ in range(WARM_UP):
             step()
         bench.forget()
         for _ in range(ROUNDS):
             step()
-        return Result(what, statistics.median(bench.ours), statistics.median(bench.bare), goal)
+        return Result(what, statistics.median(bench.ours), statistics.median(bench.bare), target)
 
 
 def late_beside_early(tables: int, *, compacts: bool = False) -> Result:
@@ -223,9 +223,9 @@ def late_beside_early(tables: int, *, compacts: bool = False) -> Result:
     With ``compacts`` the keys are looked up, too: that is what a tail of fragments makes slow.
     """
     step = Bench.append if compacts else Bench.commit
-    with folder() as place:
-        old = Bench(place / "old", tables, auto_compact=compacts)
-        young = Bench(place / "young", tables, auto_compact=compacts)
+    with folder() as location:
+        old = Bench(location / "old", tables, auto_compact=compacts)
+        young = Bench(location / "young", tables, auto_compact=compacts)
         for _ in range(LATE - WINDOW // 2):
             step(old)
         for _ in range(max(EARLY - WINDOW // 2, tables)):
@@ -249,8 +249,8 @@ def late_beside_early(tables: int, *, compacts: bool = False) -> Result:
 
 def opens_and_reads() -> Iterator[Result]:
     """A long history beside a short one: opened cold, then read warm."""
-    with folder() as place:
-        old, young = Bench(place / "old", TABLES), Bench(place / "young", TABLES)
+    with folder() as location:
+        old, young = Bench(location / "old", TABLES), Bench(location / "young", TABLES)
         old.grow(COLD)
         young.grow(EARLY)
         cold: dict[Bench, list[float]] = {old: [], young: []}
@@ -281,8 +281,8 @@ def opens_and_reads() -> Iterator[Result]:
 
 def main() -> None:
     print(f"{'what':46} {'median ms':>10} {'beside ms':>10} {'ratio':>7} {'goal':>6}")
-    goal = GOALS["commit"]
-    print(commit_beside_floor("commit of one row", "os", goal, keys=False))
+    target = GOALS["commit"]
+    print(commit_beside_floor("commit of one row", "os", target, keys=False))
     print(commit_beside_floor("commit of one row, synced to disk", "disk", None, keys=False))
     print(commit_beside_floor("Graph.append of one row", "os", None, keys=True))
     print(late_beside_early(1))

@@ -105,9 +105,9 @@ def measure(catalog: Catalog) -> list[tuple[str, float, float, float]]:
 def main() -> None:
     catalog = compile_schema(schema_text())
     print(f"{'what':40} {'median ms':>10} {'floor ms':>10} {'ratio':>7} {'goal ms':>9}")
-    for what, spent, floor, goal in measure(catalog):
-        verdict = "ok" if spent < goal else "MISSED"
-        print(f"{what:40} {spent:10.3f} {floor:10.3f} {spent / floor:7.1f} {goal:9.1f} {verdict}")
+    for what, spent, floor, target in measure(catalog):
+        verdict = "ok" if spent < target else "MISSED"
+        print(f"{what:40} {spent:10.3f} {floor:10.3f} {spent / floor:7.1f} {target:9.1f} {verdict}")
 
 
 if __name__ == "__main__":

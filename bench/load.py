@@ -67,22 +67,22 @@ def name(number: int) -> str:
 # -- a load -----------------------------------------------------------------------------------
 
 
-def load_beside_floor(place: Path) -> Result:
+def load_beside_floor(directory: Path) -> Result:
     """Whole loads into new graphs, each followed by the bare parse and the bare write."""
-    path = place / "graph.ndjson"
+    path = directory / "graph.ndjson"
     write_lines(path)
     ours, parsed, written = [], [], []
     for number in range(LOADS):
-        with Graph.init(place / f"g{number}", SCHEMA, durability="os") as graph:
+        with Graph.init(directory / f"g{number}", SCHEMA, durability="os") as graph:
             ours.append(seconds(lambda graph=graph: graph.load(path)))  # type: ignore[misc]
             parsed.append(seconds(lambda: parse(path)))
             tables = [graph.snapshot().read(kind) for kind in ("Person", "Knows")]
-        target = place / f"bare{number}"
+        target = directory / f"bare{number}"
         written.append(seconds(lambda t=tables, p=target: write_bare(t, p)))  # type: ignore[misc]
         shutil.rmtree(target)
-        shutil.rmtree(place / f"g{number}")
+        shutil.rmtree(directory / f"g{number}")
     parse_time, write_time = statistics.median(parsed), statistics.median(written)
-    note = f"parse {parse_time:.2f} s, write {write_time:.2f} s; {memory(place, path)}"
+    note = f"parse {parse_time:.2f} s, write {write_time:.2f} s; {memory(directory, path)}"
     what = f"load of {NODES:,} nodes and {EDGES:,} edges"
     return Result(what, statistics.median(ours), parse_time + write_time, GOALS["load"], note)
 
@@ -95,18 +95,18 @@ def parse(path: Path) -> None:
             decode(line)
 
 
-def write_bare(tables: list[pa.Table], place: Path) -> None:
+def write_bare(tables: list[pa.Table], directory: Path) -> None:
     for number, table in enumerate(tables):
-        uri = str(place / str(number))
+        uri = str(directory / str(number))
         staged = write_fragments(
             table, uri, mode="create", return_transaction=True, max_rows_per_file=ROWS_PER_FRAGMENT
         )
         LanceDataset.commit(uri, staged, enable_stable_row_ids=True)
 
 
-def memory(place: Path, path: Path) -> str:
+def memory(directory: Path, path: Path) -> str:
     """The peak of a process that does nothing but the load."""
-    call = [sys.executable, __file__, str(place / "measured"), str(path)]
+    call = [sys.executable, __file__, str(directory / "measured"), str(path)]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     peak = int(done.stdout)
     verdict = "ok" if peak < GOALS["memory"] else "MISSED"
@@ -125,12 +125,12 @@ def load_alone(uri: str, path: str) -> None:
 class Copied(Floor):
     """The bare calls on a copy of a graph's table: the same fragments, the same indexes."""
 
-    def __init__(self, place: Path, graph: Graph) -> None:
-        super().__init__(place, graph.catalog.node("Person").arrow_schema(), 0)
+    def __init__(self, directory: Path, graph: Graph) -> None:
+        super().__init__(directory, graph.catalog.node("Person").arrow_schema(), 0)
         pin = graph._handle.store.manifest(None).current().pins["node:Person"]
-        shutil.copytree(Path(graph.uri, pin.location), place / "copied")
+        shutil.copytree(Path(graph.uri, pin.location), directory / "copied")
         session = lance.Session(index_cache_size_bytes=64 << 20, metadata_cache_size_bytes=64 << 20)
-        self._tables.append(lance.dataset(str(place / "copied"), session=session))
+        self._tables.append(lance.dataset(str(directory / "copied"), session=session))
 
 
 class Upserted(Copied):
@@ -147,9 +147,9 @@ class Upserted(Copied):
         self._tables[table] = LanceDataset.commit(dataset, staged, max_retries=0)
 
 
-def filled(place: Path, rows: int) -> Graph:
+def filled(directory: Path, rows: int) -> Graph:
     """A graph with so many people, their keys indexed."""
-    graph = Graph.init(place, SCHEMA, durability="os")
+    graph = Graph.init(directory, SCHEMA, durability="os")
     graph.load({"Person": people(range(rows))})
     graph.indexes.ensure()
     return graph
@@ -176,11 +176,11 @@ def turn_by_turn(
     return statistics.median(spent[WARM_UP:]), statistics.median(base[WARM_UP:])
 
 
-def insert_beside_floor(place: Path) -> Result:
+def insert_beside_floor(directory: Path) -> Result:
     """One row through a mutation, then the same row by the bare calls."""
     rows = 10_000
-    with filled(place / "g", rows) as graph:
-        floor = Copied(place / "floor", graph)
+    with filled(directory / "g", rows) as graph:
+        floor = Copied(directory / "floor", graph)
         schema = graph.catalog.node("Person").arrow_schema()
 
         def ours(number: int) -> None:
@@ -202,17 +202,17 @@ def stored(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([columns.get(f.name, pa.nulls(count, f.type)) for f in schema], schema=schema)
 
 
-def upserts_beside_floor(place: Path) -> Iterator[Result]:
+def upserts_beside_floor(directory: Path) -> Iterator[Result]:
     """Rows of which half are there, spread over the table."""
     for rows, rounds in SIZES.items():
         chance = random.Random(2)
         batches = []
         for n in range(WARM_UP + rounds):
-            known = chance.sample(range(rows), UPSERTED // 2)
+            existing = chance.sample(range(rows), UPSERTED // 2)
             new = range(2 * rows + n * UPSERTED, 2 * rows + n * UPSERTED + UPSERTED // 2)
-            batches.append(people([*known, *new]))
-        with filled(place / f"g{rows}", rows) as graph:
-            floor = Upserted(place / f"floor{rows}", graph)
+            batches.append(people([*existing, *new]))
+        with filled(directory / f"g{rows}", rows) as graph:
+            floor = Upserted(directory / f"floor{rows}", graph)
             schema = graph.catalog.node("Person").arrow_schema()
             ready = [stored(batch, schema) for batch in batches]
             spent, base = turn_by_turn(
@@ -226,12 +226,12 @@ def upserts_beside_floor(place: Path) -> Iterator[Result]:
 
 def main() -> None:
     print(f"{'what':46} {'median ms':>10} {'beside ms':>10} {'ratio':>7} {'goal':>6}")
-    with folder() as place:
-        print(load_beside_floor(place))
-    with folder() as place:
-        print(insert_beside_floor(place))
-    with folder() as place:
-        for result in upserts_beside_floor(place):
+    with folder() as location:
+        print(load_beside_floor(location))
+    with folder() as location:
+        print(insert_beside_floor(location))
+    with folder() as location:
+        for result in upserts_beside_floor(location):
             print(result)
 
 

@@ -46,15 +46,15 @@ def people(numbers: range, age: int) -> pa.Table:
 class Side:
     """A graph with one table of some rows, and a bare copy of that table."""
 
-    def __init__(self, place: Path, rows: int) -> None:
+    def __init__(self, location: Path, rows: int) -> None:
         self.rows = rows
-        self.graph = Graph.init(place / "graph", SCHEMA, durability="os")
+        self.graph = Graph.init(location / "graph", SCHEMA, durability="os")
         self.graph.append({"P": people(range(rows), 1)})
         schema = self.graph.catalog.node("P").arrow_schema()
         self._columns = schema
         self.bare = lance.write_dataset(
             self._stored(people(range(rows), 1)),
-            str(place / "bare"),
+            str(location / "bare"),
             max_rows_per_file=ROWS_PER_FRAGMENT,
             enable_stable_row_ids=True,
         )
@@ -111,19 +111,19 @@ class Result:
     what: str
     spent: float
     base: float | None = None
-    goal: float | None = None
+    target: float | None = None
 
     def __str__(self) -> str:
         if self.base is None:
             verdict = "ok" if self.spent * 1000 <= MOST_MS else "MISSED"
-            goal = f"{MOST_MS:.0f} ms"
-            return f"{self.what:66} {self.spent * 1000:10.2f} {'':10} {'':7} {goal:>6} {verdict}"
+            target = f"{MOST_MS:.0f} ms"
+            return f"{self.what:66} {self.spent * 1000:10.2f} {'':10} {'':7} {target:>6} {verdict}"
         ratio = self.spent / self.base
-        goal = "" if self.goal is None else f"{self.goal:.1f}"
-        verdict = "" if self.goal is None else ("ok" if ratio <= self.goal else "MISSED")
+        target = "" if self.target is None else f"{self.target:.1f}"
+        verdict = "" if self.target is None else ("ok" if ratio <= self.target else "MISSED")
         return (
             f"{self.what:66} {self.spent * 1000:10.2f} {self.base * 1000:10.2f} "
-            f"{ratio:7.2f} {goal:>6} {verdict}"
+            f"{ratio:7.2f} {target:>6} {verdict}"
         ).rstrip()
 
 
@@ -135,8 +135,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as location:
+        yield Path(location)
 
 
 def median(times: list[float]) -> float:
@@ -165,7 +165,7 @@ def finding(small: Side, large: Side, how: str) -> Iterator[Result]:
         yield Result(f"{what}, {sizes}", spent, beside, GOALS["find"])
 
 
-def merging(side: Side, how: str, goal: float | None) -> Result:
+def merging(side: Side, how: str, target: float | None) -> Result:
     """A whole merge beside the bare upsert of the same rows."""
     ours, bare = [], []
     for _ in range(WARM_UP + ROUNDS):
@@ -174,7 +174,7 @@ def merging(side: Side, how: str, goal: float | None) -> Result:
         bare.append(seconds(lambda rows=rows: side.upsert(rows)))
         side.graph.branches.delete(name)
     what = f"merge of {CHANGED:,} {how} rows into {side.rows:,}"
-    return Result(what, median(ours), median(bare), goal)
+    return Result(what, median(ours), median(bare), target)
 
 
 def branching(side: Side) -> Result:
@@ -191,10 +191,10 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=LARGE, help="rows of the large table")
     rows = parser.parse_args().large
     print(f"{'what':66} {'median ms':>10} {'beside ms':>10} {'ratio':>7} {'goal':>6}")
-    with folder() as place:
-        (place / "small").mkdir()
-        (place / "large").mkdir()
-        small, large = Side(place / "small", SMALL), Side(place / "large", rows)
+    with folder() as location:
+        (location / "small").mkdir()
+        (location / "large").mkdir()
+        small, large = Side(location / "small", SMALL), Side(location / "large", rows)
         for side in (small, large):
             print(branching(side))
         for how in ("neighbouring", "scattered"):

@@ -1,7 +1,7 @@
 """How long queries take beside other engines on the same graph, and whether all agree.
 
 Run it with ``make bench`` or ``python bench/queries.py``; ``--people`` and ``--edges`` make the
-graph smaller, ``--place`` keeps it for the next run. The peers are optional: Ladybug and DuckDB
+graph smaller, ``--location`` keeps it for the next run. The peers are optional: Ladybug and DuckDB
 come with the extra ``bench``. ``lance`` is what bare Lance needs for the rows it can answer, and
 ``numpy`` a plain walk over arrays in memory: a bound, not a peer. What is compared runs turn by
 turn in one process, so that noise of the machine hits all of it.
@@ -36,7 +36,7 @@ WARM_UP, ROUNDS, PATIENCE = 2, 25, 4.0
 BURST, SHORT = 5, 10e-3
 MOST_SECONDS = {"point lookup": 0.5e-3, "1 hop": 0.6e-3}
 MOST_OF_LANCE = {"filter, sort, limit": 1.5}
-COLD_GOAL, MEMORY_GOAL = 1.5, 1.5e9
+COLD_TARGET, MEMORY_TARGET = 1.5, 1.5e9
 
 
 # -- measuring ------------------------------------------------------------------------------------
@@ -75,15 +75,15 @@ class Line:
             return "DISAGREE"
         ours, best = self.times["ours"], self._best()
         if self.row in MOST_SECONDS:
-            goal, what = MOST_SECONDS[self.row], f"{MOST_SECONDS[self.row] * 1000} ms"
+            target, what = MOST_SECONDS[self.row], f"{MOST_SECONDS[self.row] * 1000} ms"
         elif self.row in MOST_OF_LANCE:
-            goal = MOST_OF_LANCE[self.row] * self.times["lance"]
+            target = MOST_OF_LANCE[self.row] * self.times["lance"]
             what = f"{MOST_OF_LANCE[self.row]} times bare Lance"
         elif best is None:
             return "no peer"
         else:
-            goal, what = best, "the best peer"
-        return "ok" if ours <= goal else f"behind {what}: {ours / goal:.2f}"
+            target, what = best, "the best peer"
+        return "ok" if ours <= target else f"behind {what}: {ours / target:.2f}"
 
 
 NAMES = ("ours", "ladybug", "duckdb", "lance", "numpy")
@@ -91,27 +91,27 @@ NAMES = ("ours", "ladybug", "duckdb", "lance", "numpy")
 
 def measure(row: str, contenders: Sequence[Any], given: list[Params]) -> Line:
     """Medians of interleaved runs; everybody's rows are compared before."""
-    able = [each for each in contenders if each.answers(row)]
+    able = [item for item in contenders if item.responses(row)]
     agree = True
     for params in given[:WARM_UP]:
-        found = [_canonical(row, each.rows(each.run(row, _for(row, params)))) for each in able]
-        if any(other != found[0] for other in found):
+        actual = [_canonical(row, item.rows(item.run(row, _for(row, params)))) for item in able]
+        if any(other != actual[0] for other in actual):
             agree = False
-            for each, rows in zip(able, found, strict=True):
-                print(f"  {row}: {each.name} gives {len(rows)} rows: {str(rows)[:160]}")
-    times: dict[str, list[float]] = {each.name: [] for each in able}
+            for item, rows in zip(able, actual, strict=True):
+                print(f"  {row}: {item.name} gives {len(rows)} rows: {str(rows)[:160]}")
+    times: dict[str, list[float]] = {item.name: [] for item in able}
     began = time.perf_counter()
     for turn in range(ROUNDS):
         params = _for(row, given[turn % len(given)])
-        for each in able:
-            ask = partial(each.run, row, params)
+        for item in able:
+            ask = partial(item.run, row, params)
             first = seconds(ask)
             # A call of a millisecond right after another engine measures the caches of the machine.
             again = [seconds(ask) for _ in range(BURST)] if first < SHORT else [first]
-            times[each.name] += again
+            times[item.name] += again
         if turn >= 4 and time.perf_counter() - began > PATIENCE:
             break
-    return Line(row, {name: statistics.median(each) for name, each in times.items()}, agree)
+    return Line(row, {name: statistics.median(item) for name, item in times.items()}, agree)
 
 
 def _for(row: str, params: Params) -> Params:
@@ -142,29 +142,29 @@ def available() -> Iterator[Any]:
     yield Lance
 
 
-def prepare(place: Path, social: Social, builders: Sequence[Any]) -> None:
+def prepare(location: Path, social: Social, builders: Sequence[Any]) -> None:
     for builder in builders:
-        done = place / f"{builder.name}.done"
+        done = location / f"{builder.name}.done"
         if not done.exists():
-            (place / builder.name).parent.mkdir(parents=True, exist_ok=True)
-            spent = seconds(partial(builder.build, place / builder.name, social))
+            (location / builder.name).parent.mkdir(parents=True, exist_ok=True)
+            spent = seconds(partial(builder.build, location / builder.name, social))
             done.touch()
             print(f"  {builder.name} took {spent:.1f} s to build")
 
 
-def contest(place: Path, social: Social, rows: Sequence[str], builders: Sequence[Any]) -> bool:
+def contest(location: Path, social: Social, rows: Sequence[str], builders: Sequence[Any]) -> bool:
     """Build what is missing, measure some rows, print them; whether all answers agree."""
-    prepare(place, social, builders)
+    prepare(location, social, builders)
     bound = Bound(social)
-    contenders = [*(builder(place / builder.name) for builder in builders), bound]
+    contenders = [*(builder(location / builder.name) for builder in builders), bound]
     agree = True
     print(f"{'row, median ms':28}{''.join(f'{n:>10}' for n in NAMES)}   ratio")
     for row in rows:
         line = measure(row, contenders, bound.params())
         agree = agree and line.agree
         print(line, flush=True)
-    for each in contenders:
-        each.close()
+    for contender in contenders:
+        contender.close()
     return agree
 
 
@@ -181,21 +181,21 @@ print(json.dumps({"seconds": time.perf_counter() - start}))
 """
 
 
-def cold(place: Path, params: Params) -> str:
+def cold(location: Path, params: Params) -> str:
     """A new process imports, opens the graph and answers; nothing is warm but the files."""
-    given = json.dumps([str(place), QUERIES, OURS["2 hops, distinct, filter"], params])
+    given = json.dumps([str(location), QUERIES, OURS["2 hops, distinct, filter"], params])
     command = [sys.executable, "-c", _COLD, given]
     runs = [
         json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["seconds"]
         for _ in range(3)
     ]
     spent = statistics.median(runs)
-    verdict = "ok" if spent <= COLD_GOAL else f"MISSED {COLD_GOAL}"
+    verdict = "ok" if spent <= COLD_TARGET else f"MISSED {COLD_TARGET}"
     return f"cold: import, open and 2 hops in {spent:.2f} s, {verdict}"
 
 
-def everything(place: Path, given: list[Params]) -> None:
-    ours = Ours(place)
+def everything(location: Path, given: list[Params]) -> None:
+    ours = Ours(location)
     for row in OURS:
         if row != "triangles":
             ours.run(row, _for(row, given[0]))
@@ -210,21 +210,21 @@ def _peak() -> int:
     return 0
 
 
-def memory(place: Path, given: list[Params]) -> str:
+def memory(location: Path, given: list[Params]) -> str:
     """What a process holds at most that answers every row."""
-    command = [sys.executable, __file__, "--everything", str(place), json.dumps(given)]
+    command = [sys.executable, __file__, "--everything", str(location), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     peak = json.loads(done.stdout.splitlines()[-1])["peak"]
-    return f"memory: {peak / 1e6:.0f} MB at most, {'ok' if peak <= MEMORY_GOAL else 'MISSED'}"
+    return f"memory: {peak / 1e6:.0f} MB at most, {'ok' if peak <= MEMORY_TARGET else 'MISSED'}"
 
 
 SMALL = ("1 hop", "2 hops, distinct, filter")
 LARGE = ("3 hops, 100 starts, people", "same city and company", "negation")
 
 
-def threads(place: Path, given: list[Params], rows: Sequence[str], repeats: int) -> str:
+def threads(location: Path, given: list[Params], rows: Sequence[str], repeats: int) -> str:
     """The same work by one thread and by four on one handle; every answer is checked."""
-    ours = Ours(place)
+    ours = Ours(location)
     work = [(row, _for(row, params)) for params in given for row in rows]
     right = [_sorted(ours.run(row, params)) for row, params in work]
     wrong = 0
@@ -236,8 +236,8 @@ def threads(place: Path, given: list[Params], rows: Sequence[str], repeats: int)
                 wrong += not _sorted(ours.run(row, params)).equals(wanted)
 
     def together(count: int) -> float:
-        crowd = [threading.Thread(target=some, args=(repeats // count,)) for _ in range(count)]
-        return seconds(lambda: ([t.start() for t in crowd], [t.join() for t in crowd]))
+        people = [threading.Thread(target=some, args=(repeats // count,)) for _ in range(count)]
+        return seconds(lambda: ([t.start() for t in people], [t.join() for t in people]))
 
     alone = min(together(1) for _ in range(3))
     four = min(together(4) for _ in range(3))
@@ -255,31 +255,31 @@ def folder(given: str | None) -> Iterator[Path]:
         Path(given).mkdir(parents=True, exist_ok=True)
         yield Path(given)
         return
-    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as location:
+        yield Path(location)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--people", type=int, default=PEOPLE)
     parser.add_argument("--edges", type=int, default=EDGES)
-    parser.add_argument("--place", help="keep the graphs here")
+    parser.add_argument("--location", help="keep the graphs here")
     parser.add_argument("--everything", nargs=2, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.everything:
-        place, given = asked.everything
-        everything(Path(place), json.loads(given))
+    requested = parser.parse_args()
+    if requested.everything:
+        location, given = requested.everything
+        everything(Path(location), json.loads(given))
         return 0
     warnings.simplefilter("ignore")
     builders = [Ours, *available()]
-    with folder(asked.place) as place:
-        print(f"{asked.people:,} people, {asked.edges:,} edges")
-        social = generate(asked.people, asked.edges)
-        large = place / f"{asked.people}-{asked.edges}"
+    with folder(requested.location) as location:
+        print(f"{requested.people:,} people, {requested.edges:,} edges")
+        social = generate(requested.people, requested.edges)
+        large = location / f"{requested.people}-{requested.edges}"
         agree = contest(large, social, [row for row in OURS if row != "triangles"], builders)
         small = generate(SMALL_PEOPLE, SMALL_EDGES)
         print(f"{SMALL_PEOPLE:,} people, {SMALL_EDGES:,} edges")
-        agree &= contest(place / "small", small, ["triangles"], builders)
+        agree &= contest(location / "small", small, ["triangles"], builders)
         given = Bound(social).params()
         print(cold(large / "ours", _for("1 hop", given[0])))
         print(memory(large / "ours", given))

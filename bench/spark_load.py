@@ -72,7 +72,7 @@ class Cost:
 
 def _tree(top: int) -> dict[int, tuple[float, int]]:
     """Processor seconds and bytes of a process and of all below it."""
-    known: dict[int, tuple[int, float, int]] = {}
+    existing: dict[int, tuple[int, float, int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
@@ -80,11 +80,11 @@ def _tree(top: int) -> dict[int, tuple[float, int]]:
             except OSError:
                 continue
             spent = sum(map(int, fields[11:15])) / _TICKS
-            known[int(entry.name)] = (int(fields[1]), spent, int(fields[21]) * _PAGE)
-    found = {top}
-    while more := {pid for pid, (parent, _, _) in known.items() if parent in found} - found:
-        found |= more
-    return {pid: known[pid][1:] for pid in found if pid in known}
+            existing[int(entry.name)] = (int(fields[1]), spent, int(fields[21]) * _PAGE)
+    actual = {top}
+    while more := {pid for pid, (parent, _, _) in existing.items() if parent in actual} - actual:
+        actual |= more
+    return {pid: existing[pid][1:] for pid in actual if pid in existing}
 
 
 def measured(work: Callable[[], object], pid: int | None = None) -> Cost:
@@ -186,7 +186,7 @@ flush(knows, KNOWS, "knows")
 """
 
 
-def floor(path: Path, place: Path) -> Cost:
+def floor(path: Path, location: Path) -> Cost:
     """The same lines parsed and the same rows written by two processes."""
     size = path.stat().st_size
     environ = {**os.environ, "LANCE_LOG": "error"}
@@ -194,11 +194,11 @@ def floor(path: Path, place: Path) -> Cost:
     def work() -> None:
         running = [
             subprocess.Popen(
-                [sys.executable, "-c", _FLOOR, path, place, str(first), str(last)], env=environ
+                [sys.executable, "-c", _FLOOR, path, location, str(first), str(last)], env=environ
             )
             for first, last in ((0, size // 2), (size // 2, size))
         ]
-        if any(each.wait() for each in running):
+        if any(item.wait() for item in running):
             raise RuntimeError("the floor could not be measured")
 
     return measured(work)
@@ -207,37 +207,39 @@ def floor(path: Path, place: Path) -> Cost:
 # -- ours -----------------------------------------------------------------------------------------
 
 
-def ours(paths: list[Path], place: Path) -> list[Cost]:
+def ours(paths: list[Path], location: Path) -> list[Cost]:
     """Loads into new graphs one after the other, after a small one that warms the session up."""
     from omnigraph import Graph
     from omnigraph.spark.session.config import SparkConfig
     from omnigraph.spark.session.engine import open_spark
 
-    small = place / "small.ndjson"
+    small = location / "small.ndjson"
     write_lines(small, 20_000)
-    found = []
+    matches = []
     with open_spark(SparkConfig(master=f"local[{CORES},4]")) as spark:
         for number, path in enumerate([small, small, *paths]):
-            with Graph.init(place / f"ours{number}", SCHEMA) as graph:
+            with Graph.init(location / f"ours{number}", SCHEMA) as graph:
                 receipts = []
 
-                def work(graph: Graph = graph, path: Path = path, told: list = receipts) -> None:
-                    told.append(graph.load(path, "append", engine="spark", spark=spark.session))
+                def work(
+                    graph: Graph = graph, path: Path = path, reported: list = receipts
+                ) -> None:
+                    reported.append(graph.load(path, "append", engine="spark", spark=spark.session))
 
-                found.append(measured(work))
+                matches.append(measured(work))
                 counts = receipts[0].tables.values()
-                assert receipts[0].records == sum(each.inserted for each in counts)
-            shutil.rmtree(place / f"ours{number}")
-    return found[2:]
+                assert receipts[0].records == sum(count.inserted for count in counts)
+            shutil.rmtree(location / f"ours{number}")
+    return matches[2:]
 
 
 # -- the peers ------------------------------------------------------------------------------------
 
 
-def duckdb_load(path: Path, place: Path) -> Cost:
+def duckdb_load(path: Path, location: Path) -> Cost:
     import duckdb
 
-    base = duckdb.connect(str(place / "duck.db"), config={"threads": CORES})
+    base = duckdb.connect(str(location / "duck.db"), config={"threads": CORES})
     base.execute("CREATE TABLE person(name VARCHAR PRIMARY KEY, email VARCHAR, age INTEGER, "
                  "score DOUBLE, born DATE)")  # fmt: skip
     base.execute("CREATE TABLE knows(src VARCHAR, dst VARCHAR, weight DOUBLE)")
@@ -259,11 +261,11 @@ def duckdb_load(path: Path, place: Path) -> Cost:
     return cost
 
 
-def ladybug_load(path: Path, place: Path) -> Cost:
+def ladybug_load(path: Path, location: Path) -> Cost:
     """It has no COPY from mixed NDJSON: the lines are parted first, which is not counted."""
     import ladybug
 
-    people, knows = place / "person.json", place / "knows.json"
+    people, knows = location / "person.json", location / "knows.json"
     with path.open() as lines, people.open("w") as nodes, knows.open("w") as edges:
         for line in lines:
             record = json.loads(line)
@@ -272,7 +274,7 @@ def ladybug_load(path: Path, place: Path) -> Cost:
             else:
                 ends = {"from": record["from"], "to": record["to"]}
                 edges.write(json.dumps({**ends, **record["data"]}) + "\n")
-    base = ladybug.Database(str(place / "lady.db"))
+    base = ladybug.Database(str(location / "lady.db"))
     run = ladybug.Connection(base, num_threads=CORES).execute
     try:
         run("INSTALL json")
@@ -287,10 +289,10 @@ def ladybug_load(path: Path, place: Path) -> Cost:
     )
 
 
-def peers(path: Path, place: Path) -> Iterator[tuple[str, Cost | str]]:
+def peers(path: Path, location: Path) -> Iterator[tuple[str, Cost | str]]:
     for name, load in (("duckdb", duckdb_load), ("ladybug", ladybug_load)):
         try:
-            yield name, load(path, place)
+            yield name, load(path, location)
         except ImportError:
             yield name, "not installed: pip install '.[bench]'"
         except RuntimeError as error:
@@ -303,21 +305,24 @@ def folder(given: str | None) -> Iterator[Path]:
         Path(given).mkdir(parents=True, exist_ok=True)
         yield Path(given)
         return
-    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as location:
+        yield Path(location)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=NODES)
-    parser.add_argument("--place", help="keep the files here")
-    asked = parser.parse_args()
-    with folder(asked.place) as place:
-        once, twice = place / f"{asked.nodes}.ndjson", place / f"{2 * asked.nodes}.ndjson"
-        for path, nodes in ((once, asked.nodes), (twice, 2 * asked.nodes)):
+    parser.add_argument("--location", help="keep the files here")
+    requested = parser.parse_args()
+    with folder(requested.location) as location:
+        once, twice = (
+            location / f"{requested.nodes}.ndjson",
+            location / f"{2 * requested.nodes}.ndjson",
+        )
+        for path, nodes in ((once, requested.nodes), (twice, 2 * requested.nodes)):
             if not path.exists():
                 write_lines(path, nodes)
-        records = asked.nodes * (1 + EDGES_PER_NODE)
+        records = requested.nodes * (1 + EDGES_PER_NODE)
         print(f"{records:,} records, {once.stat().st_size / 1e6:.0f} MB, {CORES} cores")
         with folder(None) as scratch:
             bare = floor(once, scratch)
@@ -338,8 +343,10 @@ def main() -> int:
             ("wall of twice the input", two.wall / one.wall, GOALS["twice"]),
             ("fastest peer, records/s", fastest / (records / one.wall), 1.0),
         ]
-        for what, found, goal in verdicts:
-            print(f"{what}: {found:.2f}, goal {goal:g}: {'ok' if found <= goal else 'MISSED'}")
+        for what, actual, target in verdicts:
+            print(
+                f"{what}: {actual:.2f}, goal {target:g}: {'ok' if actual <= target else 'MISSED'}"
+            )
     return 0
 
 

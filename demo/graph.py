@@ -51,11 +51,11 @@ query found($words: String) {
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        place = str(Path(folder, "lab.omni"))
-        with Graph.init(place, SCHEMA, actor="ada") as graph:
+        location = str(Path(folder, "lab.omni"))
+        with Graph.init(location, SCHEMA, actor="ada") as graph:
             show(graph)
-        killed_writer(place)
-        questions(place)
+        killed_writer(location)
+        questions(location)
 
 
 def show(graph: Graph) -> None:
@@ -91,12 +91,12 @@ def show(graph: Graph) -> None:
     print(f"{len(report.built)} indexes built, {len(report.pending)} pending")
 
 
-def killed_writer(place: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED, place], check=False)
+def killed_writer(location: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, location], check=False)
     print(f"a writer was killed between two tables (exit {ended.returncode})")
-    with Graph.open(place, mode="r") as graph:
+    with Graph.open(location, mode="r") as graph:
         print(f"readers see {graph.snapshot().count('Person')} people")
-    with Graph.open(place) as graph:
+    with Graph.open(location) as graph:
         for done in graph.recovered:
             print(f"opening to write: {done.kind.value}, {len(done.outcomes)} table restored")
         graph.append({"Person": pa.table({"name": ["Eve"]})})
@@ -105,8 +105,8 @@ def killed_writer(place: str) -> None:
             print(f"  version {commit.version}: {commit.actor or 'nobody in particular'}")
 
 
-def questions(place: str) -> None:
-    with Graph.open(place, mode="r") as graph:
+def questions(location: str) -> None:
+    with Graph.open(location, mode="r") as graph:
         print(graph.query(QUERIES, "colleagues", {"name": "Ada"}).rows())
         print(graph.query(QUERIES, "idle").rows())
         print(graph.query(QUERIES, "idle", at="kick-off").rows(), "when the tag was made")

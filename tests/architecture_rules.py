@@ -169,20 +169,20 @@ def room_of(name: str) -> str:
     if _inside(name, f"{PACKAGE}.lang.diagnostics"):
         return "diagnostics"  # errors carry diagnostics, so they lie below the languages
     parts = name.split(".")
-    known = {room for group in GROUPS for room in group} | {"settings"}
-    return parts[1] if len(parts) > 1 and parts[1] in known else SURFACE
+    existing = {room for group in GROUPS for room in group} | {"settings"}
+    return parts[1] if len(parts) > 1 and parts[1] in existing else SURFACE
 
 
 @functools.cache
 def modules_under(root: Path) -> tuple[Module, ...]:
     """Every module of the package below a ``src`` directory."""
-    found = []
+    matches = []
     for path in sorted((root / PACKAGE).rglob("*.py")):
         parts = list(path.relative_to(root).with_suffix("").parts)
         is_package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if is_package else parts)
-        found.append(Module(name, path.read_text("utf-8"), is_package))
-    return tuple(found)
+        matches.append(Module(name, path.read_text("utf-8"), is_package))
+    return tuple(matches)
 
 
 # -- what a module imports ------------------------------------------------------------------------
@@ -326,9 +326,9 @@ class _LanceValues:
                         self._datasets.add(alias.asname or alias.name)
         bindings = (ast.arg, ast.AnnAssign, ast.Assign, ast.NamedExpr, ast.withitem)
         nodes = [node for node in module.nodes if isinstance(node, bindings)]
-        known = -1
-        while known != len(self._datasets) + len(self._builders):
-            known = len(self._datasets) + len(self._builders)
+        existing = -1
+        while existing != len(self._datasets) + len(self._builders):
+            existing = len(self._datasets) + len(self._builders)
             for node in nodes:
                 self._learn(node)
 
@@ -471,7 +471,7 @@ def fits_in_a_head(module: Module) -> Iterator[str]:
         yield f"{lines} lines; a module has at most {MAX_LINES}"
 
 
-def has_a_telling_name(module: Module) -> Iterator[str]:
+def has_a_descriptive_name(module: Module) -> Iterator[str]:
     """A module is named for its idea."""
     vague = VAGUE_NAMES.intersection(part.strip("_") for part in module.name.split("."))
     if vague:
@@ -493,6 +493,6 @@ RULES: tuple[Callable[[Module], Iterator[str]], ...] = (
     environment_only_in_settings,
     terminal_only_in_cli,
     fits_in_a_head,
-    has_a_telling_name,
+    has_a_descriptive_name,
     says_what_it_is,
 )

@@ -75,8 +75,8 @@ def run(client: socket.socket) -> None:
     """Be the command that a client asks for."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, streams, _, _ = socket.recv_fds(client, 1, len(STREAMS))
-    with client.makefile("rb") as asked:
-        arguments, folder, environment = json.load(asked)
+    with client.makefile("rb") as requested:
+        arguments, folder, environment = json.load(requested)
     for stream, here in zip(streams, STREAMS, strict=True):
         os.dup2(stream, here)
         os.close(stream)

@@ -81,7 +81,7 @@ class _Times:
             for test, seconds in self._tests.items():
                 spent[group(test)] = spent[group(test)].plus(seconds)
             terminalreporter.section(f"processor time by {title}")
-            total = sum(each.cpu for each in spent.values())
+            total = sum(entry.cpu for entry in spent.values())
             terminalreporter.write_line(f"{total:8.1f} s in all")
             ordered = sorted(spent.items(), key=lambda item: -item[1].cpu)
             for name, seconds in ordered if title == "suite" else ordered[:most]:

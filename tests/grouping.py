@@ -49,6 +49,6 @@ def group_of(item: pytest.Item) -> str | None:
         if any(name in item.fixturenames for name in fixtures):
             return group
     definitions = item._fixtureinfo.name2fixturedefs.values()
-    if any(fixture.scope == "module" for known in definitions for fixture in known):
+    if any(fixture.scope == "module" for existing in definitions for fixture in existing):
         return item.nodeid.partition("::")[0]
     return None

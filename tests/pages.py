@@ -145,6 +145,6 @@ def refreshed(page: Path, directory: Path) -> str:
 
 
 if __name__ == "__main__":
-    for each in PAGES:
-        with tempfile.TemporaryDirectory() as place:
-            each.write_text(refreshed(each, Path(place)), "utf-8")
+    for one in PAGES:
+        with tempfile.TemporaryDirectory() as location:
+            one.write_text(refreshed(one, Path(location)), "utf-8")

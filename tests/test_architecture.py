@@ -31,9 +31,9 @@ def test_the_walk_finds_the_package():
 
 def test_every_room_is_known():
     """A new directory must be placed in a group before it can be imported."""
-    known = {room for group in rules.GROUPS for room in group}
+    existing = {room for group in rules.GROUPS for room in group}
     rooms = {path.name for path in (SRC / "omnigraph").iterdir() if (path / "__init__.py").exists()}
-    assert rooms <= known
+    assert rooms <= existing
 
 
 def test_the_drawing_of_the_page_has_the_groups():
@@ -192,8 +192,8 @@ TERMINAL = {"terminal_only_in_cli"}
         ("omnigraph.read.scan", "import argparse", TERMINAL),
         # shape
         ("omnigraph.read.scan", "x = 1\n" * 600, {"fits_in_a_head"}),
-        ("omnigraph.read.utils", "", {"has_a_telling_name"}),
-        ("omnigraph.read._helpers.x", "", {"has_a_telling_name"}),
+        ("omnigraph.read.utils", "", {"has_a_descriptive_name"}),
+        ("omnigraph.read._helpers.x", "", {"has_a_descriptive_name"}),
     ],
 )
 def test_a_bad_module_is_found(name, text, expected):

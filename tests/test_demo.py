@@ -37,16 +37,16 @@ def test_the_broken_query_shows_every_mistake_at_once():
 
 
 def test_the_graph_survives_its_killed_writer():
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, str(ROOT / "demo" / "graph.py")],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "killed between two tables (exit -9)\nreaders see 3 people" in told.stdout
-    assert "opening to write: RolledBack" in told.stdout
-    assert "the next write works: 4 people" in told.stdout
-    assert "{'other.name': 'Grace', 'p.title': 'Analytical engine'}" in told.stdout
-    assert "[{'p.name': 'Edsger'}, {'p.name': 'Eve'}]" in told.stdout
-    assert "{'p.title': 'Analytical engine', 'people': 2}" in told.stdout
-    assert told.stderr == ""
+    assert "killed between two tables (exit -9)\nreaders see 3 people" in reported.stdout
+    assert "opening to write: RolledBack" in reported.stdout
+    assert "the next write works: 4 people" in reported.stdout
+    assert "{'other.name': 'Grace', 'p.title': 'Analytical engine'}" in reported.stdout
+    assert "[{'p.name': 'Edsger'}, {'p.name': 'Eve'}]" in reported.stdout
+    assert "{'p.title': 'Analytical engine', 'people': 2}" in reported.stdout
+    assert reported.stderr == ""

@@ -195,7 +195,7 @@ def error_classes() -> list[type[OmniGraphError]]:
 def drawn_tree() -> list[tuple[str, str | None, str]]:
     """The drawing at the top of errors.py as (class, parent, code), top to bottom."""
     drawing = (errors.__doc__ or "").split("::\n", 1)[1]
-    found = []
+    matches = []
     ancestors: list[str] = []
     for line in drawing.splitlines():
         match = re.match(r"    ([│├└─ ]*)(\w+) +(\w+)", line)
@@ -204,8 +204,8 @@ def drawn_tree() -> list[tuple[str, str | None, str]]:
         branches, name, code = match.groups()
         depth = len(branches) // 4
         ancestors[depth:] = [name]
-        found.append((name, ancestors[depth - 1] if depth else None, code))
-    return found
+        matches.append((name, ancestors[depth - 1] if depth else None, code))
+    return matches
 
 
 def test_the_drawing_agrees_with_the_classes():
@@ -244,11 +244,11 @@ def test_an_error_is_plain_data():
 
 def public_callables() -> list[tuple[str, Callable[..., object]]]:
     """Every public function, method and property of the surface; errors and enums aside."""
-    found: list[tuple[str, Callable[..., object]]] = []
+    actual: list[tuple[str, Callable[..., object]]] = []
     for name in omnigraph.__all__:
         value = getattr(omnigraph, name)
         if inspect.isfunction(value):
-            found.append((name, value))
+            actual.append((name, value))
         if not inspect.isclass(value) or issubclass(value, OmniGraphError | Enum):
             continue
         for member, raw in api_page.members(value).items():
@@ -259,8 +259,8 @@ def public_callables() -> list[tuple[str, Callable[..., object]]]:
             if isinstance(raw, property):
                 raw = raw.fget
             if inspect.isfunction(raw):
-                found.append((f"{name}.{member}", raw))
-    return found
+                actual.append((f"{name}.{member}", raw))
+    return actual
 
 
 CALLABLES = public_callables()

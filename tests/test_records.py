@@ -72,7 +72,7 @@ def define(decorator: Any) -> dict[str, type]:
         pass
 
     made = (Base, Derived, Empty, One, ByIdentity, OwnText, Ordered, Changing, Heir)
-    return {each.__name__: each for each in made}
+    return {item.__name__: item for item in made}
 
 
 OURS, STANDARD = define(dataclass), define(dataclasses.dataclass)
@@ -191,8 +191,8 @@ def test_threads_make_the_first_object_at_once():
             made.append(cls(1))
 
         threads = [threading.Thread(target=make) for _ in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         assert made == [Fresh(1, 2)] * 4

@@ -14,6 +14,8 @@ from tests.architecture_rules import Module, modules_under
 
 ROOT = Path(__file__).parent.parent
 MODULES = modules_under(ROOT / "src")
+BESIDE_THE_PACKAGE = ("tests", "bench", "demo", "tools")
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.xdist_group("architecture")
 _RETIRED = """
     told tell tells telling held settle settled settling place places surroundings around asked
@@ -21,8 +23,8 @@ _RETIRED = """
     found each such known apart crossed unsure
 """
 RETIRED = frozenset(_RETIRED.split())
-TERMS = re.compile(r"NotFound$|^parse_known_args$")
-"""Names that the whole field uses."""
+TERMS = re.compile(r"NotFound|^parse_known_args$|^test_")
+"""Names that the whole field uses, and the sentences that name tests."""
 FORMS = {"tells", "settling", "surroundings"}
 """Forms of a word that the glossary lists under another form."""
 
@@ -60,6 +62,25 @@ def retired(module: Module) -> list[str]:
 
 def test_no_retired_word_is_an_identifier():
     assert [line for module in MODULES for line in retired(module)] == []
+
+
+@pytest.mark.parametrize("directory", BESIDE_THE_PACKAGE)
+def test_no_retired_word_is_an_identifier_beside_the_package(directory):
+    modules = [
+        Module(".".join(path.relative_to(ROOT).with_suffix("").parts), path.read_text("utf-8"))
+        for path in sorted((ROOT / directory).rglob("*.py"))
+    ]
+    assert [line for module in modules for line in retired(module)] == []
+
+
+def test_no_retired_word_is_an_identifier_in_an_example_of_a_page():
+    examples = [
+        Module(f"docs.{path.stem}", block)
+        for path in sorted((ROOT / "docs").glob("*.md"))
+        for block in PYTHON_BLOCK.findall(path.read_text("utf-8"))
+    ]
+    assert examples
+    assert [line for module in examples for line in retired(module)] == []
 
 
 def test_a_class_name_is_used_once():

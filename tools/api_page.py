@@ -140,10 +140,10 @@ def _attributes(cls: type) -> Iterator[str]:
 def members(cls: type) -> dict[str, Any]:
     """What a class has, also from classes of ours that it extends; its own come first."""
     inherited = [base for base in cls.__mro__ if base.__module__.startswith("omnigraph")]
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for base in inherited:
-        found = {**found, **{k: v for k, v in vars(base).items() if k not in found}}
-    return found
+        actual = {**actual, **{k: v for k, v in vars(base).items() if k not in actual}}
+    return actual
 
 
 def _row(name: str, hint: str, text: str) -> str:
@@ -214,7 +214,7 @@ def _signature(name: str, function: Any) -> str:
     line = f"{name}({', '.join(shown)}){result}"
     if len(line) <= 100:
         return line
-    return f"{name}(\n" + "".join(f"    {each},\n" for each in shown) + f"){result}"
+    return f"{name}(\n" + "".join(f"    {item},\n" for item in shown) + f"){result}"
 
 
 class _Shown:

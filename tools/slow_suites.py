@@ -66,11 +66,11 @@ class Passed:
                 self._suites = state["suites"]
 
     def get(self, suite: str) -> Outcome | None:
-        known = self._suites.get(suite)
-        if known is None:
+        existing = self._suites.get(suite)
+        if existing is None:
             return None
-        tests, skipped = int(known["tests"]), int(known["skipped"])
-        return Outcome(tests, tests - skipped, skipped, (), known["seconds"], 0, earlier=True)
+        tests, skipped = int(existing["tests"]), int(existing["skipped"])
+        return Outcome(tests, tests - skipped, skipped, (), existing["seconds"], 0, earlier=True)
 
     def add(self, suite: str, outcome: Outcome) -> None:
         self._suites[suite] = {

@@ -42,14 +42,14 @@ class Bound:
             "text search + 2 hops": self._text,
         }
 
-    def answers(self, row: str) -> bool:
+    def responses(self, row: str) -> bool:
         return row in self._walks
 
     def run(self, row: str, params: Params) -> Rows:
         return self._walks[row](params)
 
-    def rows(self, found: Rows) -> Rows:
-        return found
+    def rows(self, actual: Rows) -> Rows:
+        return actual
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -72,18 +72,18 @@ class Bound:
 
     def _scan(self, params: Params) -> Rows:
         age = self._s.age
-        found = np.flatnonzero((age >= 30) & (age < 40) & (self._s.city == 3))
-        best = found[np.lexsort((found, -age[found]))][:20]
+        actual = np.flatnonzero((age >= 30) & (age < 40) & (self._s.city == 3))
+        best = actual[np.lexsort((actual, -age[actual]))][:20]
         return list(zip(self._names[best].tolist(), age[best].tolist(), strict=True))
 
     def _hop(self, params: Params) -> Rows:
-        found = self._expand(np.array([self._number[params["name"]]]))
-        return [(name,) for name in self._names[found].tolist()]
+        actual = self._expand(np.array([self._number[params["name"]]]))
+        return [(name,) for name in self._names[actual].tolist()]
 
     def _hops(self, params: Params) -> Rows:
         near = self._expand(np.array([self._number[params["name"]]]))
-        found = self._set(self._expand(near))
-        return [(name,) for name in self._names[found[self._s.age[found] > 50]].tolist()]
+        actual = self._set(self._expand(near))
+        return [(name,) for name in self._names[actual[self._s.age[actual] > 50]].tolist()]
 
     def _three(self, params: Params) -> np.ndarray:
         nodes = np.array([self._number[name] for name in params["names"]])
@@ -102,8 +102,8 @@ class Bound:
         seen[start] = True
         frontier = np.array([start])
         for _ in range(4):
-            found = self._set(self._expand(frontier))
-            frontier = found[~seen[found]]
+            actual = self._set(self._expand(frontier))
+            frontier = actual[~seen[actual]]
             seen[frontier] = True
         return [(int(seen.sum()) - 1,)]
 
@@ -130,16 +130,16 @@ class Bound:
 
     def _triangles(self, params: Params) -> Rows:
         count = len(self._s.age)
-        known = np.sort(self._s.src * count + self._s.dst)
+        existing = np.sort(self._s.src * count + self._s.dst)
         ends = self._expand(self._s.dst)
         counts = self._start[self._s.dst + 1] - self._start[self._s.dst]
         pairs = np.repeat(self._s.src, counts) * count + ends
-        at = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
-        return [(int((known[at] == pairs).sum()),)]
+        at = np.minimum(np.searchsorted(existing, pairs), len(existing) - 1)
+        return [(int((existing[at] == pairs).sum()),)]
 
     def _text(self, params: Params) -> Rows:
         lists = [self._words.get(word, []) for word in params["words"].split()]
-        starts = np.unique(np.concatenate([np.array(each, np.int64) for each in lists]))
+        starts = np.unique(np.concatenate([np.array(item, np.int64) for item in lists]))
         return [(len(self._set(self._expand(self._set(self._expand(starts))))),)]
 
     def params(self) -> list[Params]:

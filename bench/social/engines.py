@@ -22,24 +22,24 @@ Rows = list[tuple[Any, ...]]
 class Ours:
     name = "ours"
 
-    def __init__(self, place: Path) -> None:
-        self.graph = Graph.open(place, mode="r")
+    def __init__(self, location: Path) -> None:
+        self.graph = Graph.open(location, mode="r")
 
-    def answers(self, row: str) -> bool:
+    def responses(self, row: str) -> bool:
         return row in OURS
 
     def run(self, row: str, params: Params) -> pa.Table:
         return self.graph.query(QUERIES, OURS[row], params).to_arrow()
 
-    def rows(self, found: pa.Table) -> Rows:
-        return _arrow_rows(found)
+    def rows(self, actual: pa.Table) -> Rows:
+        return _arrow_rows(actual)
 
     def close(self) -> None:
         self.graph.close()
 
     @staticmethod
-    def build(place: Path, social: Social) -> None:
-        with Graph.init(place, SCHEMA, durability="os") as graph:
+    def build(location: Path, social: Social) -> None:
+        with Graph.init(location, SCHEMA, durability="os") as graph:
             graph.append(tables(social))
             graph.indexes.ensure()
             for row in ("1 hop", "same city and company"):  # so that the topology is persisted
@@ -49,36 +49,36 @@ class Ours:
 class Ladybug:
     name = "ladybug"
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, location: Path) -> None:
         import ladybug
 
-        self._database = ladybug.Database(str(place))
+        self._database = ladybug.Database(str(location))
         self._connection = ladybug.Connection(self._database, num_threads=THREADS)
 
-    def answers(self, row: str) -> bool:
+    def responses(self, row: str) -> bool:
         return row in CYPHER
 
     def run(self, row: str, params: Params) -> Any:
         # A list and not Arrow, which takes it a millisecond to make.
         return self._connection.execute(CYPHER[row], params).get_all()
 
-    def rows(self, found: Any) -> Rows:
-        return [tuple(row) for row in found]
+    def rows(self, actual: Any) -> Rows:
+        return [tuple(row) for row in actual]
 
     def close(self) -> None:
         self._connection.close()
         self._database.close()
 
     @staticmethod
-    def build(place: Path, social: Social) -> None:
-        made = Ladybug(place)
+    def build(location: Path, social: Social) -> None:
+        made = Ladybug(location)
         run = made._connection.execute
         run("CREATE NODE TABLE Person(name STRING, age INT32, city STRING, PRIMARY KEY(name))")
         run("CREATE NODE TABLE Company(name STRING, PRIMARY KEY(name))")
         run("CREATE REL TABLE Knows(FROM Person TO Person)")
         run("CREATE REL TABLE WorksAt(FROM Person TO Company)")
         for name, table in tables(social).items():
-            file = place.with_suffix(f".{name}.parquet")
+            file = location.with_suffix(f".{name}.parquet")
             pq.write_table(table.drop_columns("bio") if name == "Person" else table, file)
             run(f"COPY {name} FROM '{file}'")
             file.unlink()
@@ -88,28 +88,28 @@ class Ladybug:
 class DuckDB:
     name = "duckdb"
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, location: Path) -> None:
         import duckdb
 
-        self._connection = duckdb.connect(str(place))
+        self._connection = duckdb.connect(str(location))
         self._connection.execute(f"SET threads = {THREADS}")
 
-    def answers(self, row: str) -> bool:
+    def responses(self, row: str) -> bool:
         return row in SQL
 
     def run(self, row: str, params: Params) -> Any:
         wanted = {name: value for name, value in params.items() if f"${name}" in SQL[row]}
         return self._connection.execute(SQL[row], wanted).fetchall()
 
-    def rows(self, found: Any) -> Rows:
-        return [tuple(row) for row in found]
+    def rows(self, actual: Any) -> Rows:
+        return [tuple(row) for row in actual]
 
     def close(self) -> None:
         self._connection.close()
 
     @staticmethod
-    def build(place: Path, social: Social) -> None:
-        made = DuckDB(place)
+    def build(location: Path, social: Social) -> None:
+        made = DuckDB(location)
         run = made._connection.execute
         given = tables(social)
         person = given["Person"].drop_columns("bio")
@@ -130,45 +130,45 @@ class Lance:
     name = "lance"
     _rows = ("point lookup", "filter, sort, limit", "text search + 2 hops")
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, location: Path) -> None:
         import lance
 
-        self._person = lance.dataset(str(place / "person"))
-        self._knows = lance.dataset(str(place / "knows"))
+        self._person = lance.dataset(str(location / "person"))
+        self._knows = lance.dataset(str(location / "knows"))
 
-    def answers(self, row: str) -> bool:
+    def responses(self, row: str) -> bool:
         return row in self._rows
 
     def run(self, row: str, params: Params) -> pa.Table:
         if row == "point lookup":
             return self._person.to_table(["age"], filter=f"name = '{params['name']}'")
         if row == "filter, sort, limit":
-            found = self._person.to_table(
+            actual = self._person.to_table(
                 ["name", "age"], filter="age >= 30 AND age < 40 AND city = 'city-3'"
             )
-            return found.sort_by([("age", "descending"), ("name", "ascending")]).slice(0, 20)
+            return actual.sort_by([("age", "descending"), ("name", "ascending")]).slice(0, 20)
         starts = self._person.to_table(["name", "_score"], full_text_query=params["words"])["name"]
         for _ in range(2):
             wanted = ", ".join(f"'{name}'" for name in starts.to_pylist())
-            found = self._knows.to_table(["dst"], filter=f"src IN ({wanted})")
-            starts = found["dst"].unique()
+            actual = self._knows.to_table(["dst"], filter=f"src IN ({wanted})")
+            starts = actual["dst"].unique()
         return pa.table({"n": [len(starts)]})
 
-    def rows(self, found: pa.Table) -> Rows:
-        return _arrow_rows(found)
+    def rows(self, actual: pa.Table) -> Rows:
+        return _arrow_rows(actual)
 
     def close(self) -> None:
         """Nothing is held open."""
 
     @staticmethod
-    def build(place: Path, social: Social) -> None:
+    def build(location: Path, social: Social) -> None:
         import lance
 
         given = tables(social)
-        person = lance.write_dataset(given["Person"], str(place / "person"))
+        person = lance.write_dataset(given["Person"], str(location / "person"))
         person.create_scalar_index("name", "BTREE")
         person.create_scalar_index("bio", "INVERTED")
-        knows = lance.write_dataset(given["Knows"], str(place / "knows"))
+        knows = lance.write_dataset(given["Knows"], str(location / "knows"))
         knows.create_scalar_index("src", "BTREE")
 
 

@@ -44,8 +44,8 @@ def generate(people: int, edges: int, companies: int = COMPANIES) -> Social:
     pairs = np.sort(random.permutation(pairs)[:edges])
     employee = np.flatnonzero(random.random(people) < 0.8)
     words = _vocabulary(random, 5_000)
-    shares = np.arange(1, len(words) + 1) ** -1.0
-    spoken = random.choice(len(words), (people, 8), p=shares / shares.sum())
+    splits = np.arange(1, len(words) + 1) ** -1.0
+    spoken = random.choice(len(words), (people, 8), p=splits / splits.sum())
     return Social(
         random.integers(16, 90, people).astype(np.int32),
         random.integers(0, CITIES, people),
@@ -60,10 +60,10 @@ def generate(people: int, edges: int, companies: int = COMPANIES) -> Social:
 def _vocabulary(random: np.random.Generator, size: int) -> list[str]:
     """Words that no stemmer shortens."""
     syllables = [c + v for c in "bdfgklmnprtvz" for v in "aou"]
-    found: dict[str, None] = {}
-    while len(found) < size:
-        found["".join(random.choice(syllables, 4))] = None
-    return list(found)
+    actual: dict[str, None] = {}
+    while len(actual) < size:
+        actual["".join(random.choice(syllables, 4))] = None
+    return list(actual)
 
 
 def tables(social: Social) -> dict[str, pa.Table]:

@@ -179,15 +179,15 @@ def test_a_snapshot_reads_types_by_name_or_key(graph):
 
 
 def test_a_snapshot_filters_and_chooses_columns(graph):
-    found = graph.snapshot().read("Person", ["age"], pc.field("name") == "bo")
-    assert found.to_pylist() == [{"age": 2}]
+    actual = graph.snapshot().read("Person", ["age"], pc.field("name") == "bo")
+    assert actual.to_pylist() == [{"age": 2}]
 
 
 def test_a_snapshot_outlives_a_refresh(graph):
-    held = graph.snapshot()
+    pinned = graph.snapshot()
     graph.append(people(cy=3))
     assert graph.refresh() == ()
-    assert held.read("Person").num_rows == 2
+    assert pinned.read("Person").num_rows == 2
     assert names(graph) == ["ann", "bo", "cy"]
 
 
@@ -237,8 +237,8 @@ def test_threads_write_to_branches_of_their_own(graph):
         return names(graph, name)
 
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(work, ["x", "y", "z"]))
-    assert found == [["ann", "bo", f"{n}0", f"{n}1", f"{n}2"] for n in "xyz"]
+        actual = list(pool.map(work, ["x", "y", "z"]))
+    assert actual == [["ann", "bo", f"{n}0", f"{n}1", f"{n}2"] for n in "xyz"]
     assert graph.branches.list() == ["main", "x", "y", "z"]
     assert names(graph) == ["ann", "bo"]
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 
 SCHEMA = """\
 node Person {
@@ -41,56 +41,59 @@ PLAN = ("schema", "plan", "s.pg", "--schema", "new.pg")
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = Place(tmp_path)
-    place.write("s.pg", SCHEMA)
-    place.write("q.gq", QUERIES)
-    return place
+def workspace(tmp_path):
+    workspace = Workspace(tmp_path)
+    workspace.write("s.pg", SCHEMA)
+    workspace.write("q.gq", QUERIES)
+    return workspace
 
 
 # -- the program ----------------------------------------------------------------------------------
 
 
-def test_version_prints_two_lines(place):
-    assert place.run("version").stdout == "omnigraph 0.1.0\ninternal-schema 4\n"
+def test_version_prints_two_lines(workspace):
+    assert workspace.run("version").stdout == "omnigraph 0.1.0\ninternal-schema 4\n"
 
 
 @pytest.mark.parametrize("flag", ["-v", "--version"])
-def test_the_version_flag_prints_one_line(place, flag):
-    done = place.run(flag)
+def test_the_version_flag_prints_one_line(workspace, flag):
+    done = workspace.run(flag)
     assert (done.returncode, done.stdout) == (0, "omnigraph 0.1.0\n")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("help",)])
-def test_help_ends_with_the_legend(place, arguments):
-    done = place.run(*arguments)
+def test_help_ends_with_the_legend(workspace, arguments):
+    done = workspace.run(*arguments)
     assert done.returncode == 0
     legend = done.stdout.split("COMMANDS BY CAPABILITY:")[1]
     words = [line.split()[0] for line in legend.splitlines() if line[2:3].strip()]
     assert words == ["any", "served", "direct", "control", "local"]
 
 
-def test_help_of_a_command(place):
-    assert place.run("help", "schema", "plan").stdout == place.run("schema", "plan", "-h").stdout
-    assert "--allow-data-loss" in place.run("help", "schema", "plan").stdout
+def test_help_of_a_command(workspace):
+    assert (
+        workspace.run("help", "schema", "plan").stdout
+        == workspace.run("schema", "plan", "-h").stdout
+    )
+    assert "--allow-data-loss" in workspace.run("help", "schema", "plan").stdout
 
 
-def test_help_names_what_counts_when_an_option_is_not_given(place):
-    told = place.run("help", "branch", "merge").stdout
-    assert "branch to merge into (default: main)" in told
-    assert "after the merge\n" in told
+def test_help_names_what_counts_when_an_option_is_not_given(workspace):
+    reported = workspace.run("help", "branch", "merge").stdout
+    assert "branch to merge into (default: main)" in reported
+    assert "after the merge\n" in reported
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("brnch",), "omnigraph: error: unknown command 'brnch'; did you mean branch?"),
         (("branch", "lst"), "omnigraph branch: error: unknown command 'lst'; did you mean list?"),
         (("xyz",), "omnigraph: error: unknown command 'xyz'; omnigraph --help lists them"),
     ],
 )
-def test_an_unknown_command_is_told_the_nearest_one(place, arguments, told):
-    assert place.run(*arguments).stderr.splitlines()[-1] == told
+def test_an_unknown_command_is_told_the_nearest_one(workspace, arguments, reported):
+    assert workspace.run(*arguments).stderr.splitlines()[-1] == reported
 
 
 @pytest.mark.parametrize(
@@ -109,8 +112,8 @@ def test_an_unknown_command_is_told_the_nearest_one(place, arguments, told):
         ("schema", "plan", "s.pg"),
     ],
 )
-def test_wrong_usage_exits_2(place, arguments):
-    done = place.run(*arguments)
+def test_wrong_usage_exits_2(workspace, arguments):
+    done = workspace.run(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("usage: omnigraph")
@@ -124,10 +127,10 @@ def test_wrong_usage_exits_2(place, arguments):
         ("query check", ("query", "check")),
     ],
 )
-def test_an_old_spelling_works_with_a_warning(place, old, arguments):
-    done = place.run(*arguments, *LINT[1:])
+def test_an_old_spelling_works_with_a_warning(workspace, old, arguments):
+    done = workspace.run(*arguments, *LINT[1:])
     assert done.returncode == 0
-    assert done.stdout == place.run(*LINT).stdout
+    assert done.stdout == workspace.run(*LINT).stdout
     assert done.stderr == (
         f"warning: `omnigraph {old}` is deprecated; use `omnigraph lint` instead\n"
     )
@@ -137,50 +140,50 @@ def test_an_old_spelling_works_with_a_warning(place, old, arguments):
 
 
 @pytest.mark.parametrize("command", [LINT, EXPLAIN, PLAN, ("fmt", "s.pg")])
-def test_a_missing_file_is_one_line(place, command):
-    (place.directory / "s.pg").unlink()
-    done = place.run(*command)
+def test_a_missing_file_is_one_line(workspace, command):
+    (workspace.directory / "s.pg").unlink()
+    done = workspace.run(*command)
     assert_fails(done, "s.pg: no such file or directory")
     assert done.stderr.splitlines()[1:] in ([], ["code: bad_input"])
 
 
-def test_what_is_missing_is_said(place):
-    assert_fails(place.run("lint", "--query", "q.gq"), "no graph addressed")
-    assert_fails(place.run("explain", "--schema", "s.pg"), "provide a query name")
+def test_what_is_missing_is_said(workspace):
+    assert_fails(workspace.run("lint", "--query", "q.gq"), "no graph addressed")
+    assert_fails(workspace.run("explain", "--schema", "s.pg"), "provide a query name")
 
 
-def test_a_directory_is_not_a_text(place):
-    (place.directory / "dir.pg").mkdir()
-    assert_fails(place.run("fmt", "dir.pg"), "dir.pg: is a directory")
+def test_a_directory_is_not_a_text(workspace):
+    (workspace.directory / "dir.pg").mkdir()
+    assert_fails(workspace.run("fmt", "dir.pg"), "dir.pg: is a directory")
 
 
-def test_a_text_that_is_not_utf8_is_refused(place):
-    place.write("s.pg", b"node A {}\xff")
-    assert_fails(place.run(*LINT), "s.pg: not UTF-8 text (byte 0xff at offset 9)")
+def test_a_text_that_is_not_utf8_is_refused(workspace):
+    workspace.write("s.pg", b"node A {}\xff")
+    assert_fails(workspace.run(*LINT), "s.pg: not UTF-8 text (byte 0xff at offset 9)")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_one_line(place):
-    (place.directory / "s.pg").chmod(0)
-    assert_fails(place.run(*LINT), "s.pg: permission denied")
+def test_an_unreadable_file_is_one_line(workspace):
+    (workspace.directory / "s.pg").chmod(0)
+    assert_fails(workspace.run(*LINT), "s.pg: permission denied")
 
 
-def test_a_name_with_odd_bytes_is_shown_escaped(place):
-    assert_fails(place.run("fmt", os.fsdecode(b"\xff.pg")), "\\udcff.pg: no such file")
+def test_a_name_with_odd_bytes_is_shown_escaped(workspace):
+    assert_fails(workspace.run("fmt", os.fsdecode(b"\xff.pg")), "\\udcff.pg: no such file")
 
 
-def test_another_locale_changes_nothing(place):
-    place.write("s.pg", '// ä → ☃\nnode "')
-    assert place.run(*LINT, PYTHONIOENCODING="ascii").stderr == place.run(*LINT).stderr
+def test_another_locale_changes_nothing(workspace):
+    workspace.write("s.pg", '// ä → ☃\nnode "')
+    assert workspace.run(*LINT, PYTHONIOENCODING="ascii").stderr == workspace.run(*LINT).stderr
 
 
-def test_a_reader_that_leaves_is_no_failure_to_talk_about(place):
+def test_a_reader_that_leaves_is_no_failure_to_talk_about(workspace):
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as pipe:
         done = subprocess.run(
             [sys.executable, "-m", "omnigraph.cli", *EXPLAIN],
-            cwd=place.directory,
+            cwd=workspace.directory,
             stdout=pipe,
             stderr=subprocess.PIPE,
             text=True,
@@ -189,31 +192,31 @@ def test_a_reader_that_leaves_is_no_failure_to_talk_about(place):
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_an_input_that_is_closed_is_one_line(place):
-    assert_fails(shell(place, "fmt - --kind pg <&-"), "<stdin>: closed")
+def test_an_input_that_is_closed_is_one_line(workspace):
+    assert_fails(shell(workspace, "fmt - --kind pg <&-"), "<stdin>: closed")
 
 
-def shell(place: Place, command: str) -> subprocess.CompletedProcess[str]:
+def shell(workspace: Workspace, command: str) -> subprocess.CompletedProcess[str]:
     """Run the command with redirections."""
     return subprocess.run(
         f'"{sys.executable}" -m omnigraph.cli {command}',
         shell=True,
-        cwd=place.directory,
+        cwd=workspace.directory,
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def test_ctrl_c_is_one_line(place):
-    os.mkfifo(place.directory / "slow.pg")
+def test_ctrl_c_is_one_line(workspace):
+    os.mkfifo(workspace.directory / "slow.pg")
     process = subprocess.Popen(
         [sys.executable, "-m", "omnigraph.cli", "fmt", "slow.pg"],
-        cwd=place.directory,
+        cwd=workspace.directory,
         stderr=subprocess.PIPE,
         text=True,
     )
-    with process, open_when_read(place.directory / "slow.pg", process):
+    with process, open_when_read(workspace.directory / "slow.pg", process):
         err = interrupt(process)
     assert (process.returncode, err) == (130, "Error: interrupted\n")
 
@@ -241,8 +244,8 @@ def open_when_read(fifo: Path, process: subprocess.Popen[str]) -> BinaryIO:
 # -- lint -----------------------------------------------------------------------------------------
 
 
-def test_lint_prints_one_line_per_query(place):
-    done = place.run(*LINT)
+def test_lint_prints_one_line_per_query(workspace):
+    done = workspace.run(*LINT)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "OK    query `friends` (read)",
@@ -251,42 +254,42 @@ def test_lint_prints_one_line_per_query(place):
     ]
 
 
-def test_lint_warns(place):
-    place.write("q.gq", 'query rename() { update Person set { age: 1 } where name = "A" }')
-    lines = place.run(*LINT).stdout.splitlines()
+def test_lint_warns(workspace):
+    workspace.write("q.gq", 'query rename() { update Person set { age: 1 } where name = "A" }')
+    lines = workspace.run(*LINT).stdout.splitlines()
     assert lines[1] == (
         "WARN  query `rename`: mutation declares no params; hardcoded mutations are easy to miss"
     )
     assert lines[-1].endswith("(0 error(s), 1 warning(s), 0 info item(s))")
 
 
-def test_lint_reports_what_no_update_sets(place):
-    place.write("s.pg", SCHEMA.replace("age: I32?", "age: I32?\n  city: String?"))
-    done = place.run(*LINT)
+def test_lint_reports_what_no_update_sets(workspace):
+    workspace.write("s.pg", SCHEMA.replace("age: I32?", "age: I32?\n  city: String?"))
+    done = workspace.run(*LINT)
     assert done.returncode == 0
     assert "WARN  Person.city exists in schema but no update query sets it" in done.stdout
 
 
-def test_lint_fails_on_a_wrong_query_and_checks_the_others(place):
-    place.write("q.gq", QUERIES.replace("$f.name", "$f.nam"))
-    done = place.run(*LINT)
+def test_lint_fails_on_a_wrong_query_and_checks_the_others(workspace):
+    workspace.write("q.gq", QUERIES.replace("$f.name", "$f.nam"))
+    done = workspace.run(*LINT)
     assert done.returncode == 1
     assert "ERROR query `friends`: type error: T6: " in done.stdout
     assert "OK    query `birthday` (mutation)" in done.stdout
     assert "^^^" in done.stderr
 
 
-def test_lint_of_a_text_that_does_not_parse_is_one_finding(place):
-    place.write("q.gq", "query (")
-    done = place.run(*LINT, "--json")
+def test_lint_of_a_text_that_does_not_parse_is_one_finding(workspace):
+    workspace.write("q.gq", "query (")
+    done = workspace.run(*LINT, "--json")
     report = json.loads(done.stdout)
     assert done.returncode == 1
     assert (report["status"], report["queries_processed"], report["results"]) == ("error", 0, [])
     assert [finding["code"] for finding in report["findings"]] == ["Q000"]
 
 
-def test_the_lint_report_as_json(place):
-    done = place.run(*LINT, "--json")
+def test_the_lint_report_as_json(workspace):
+    done = workspace.run(*LINT, "--json")
     report = json.loads(done.stdout)
     assert list(report) == [
         "status",
@@ -309,26 +312,26 @@ def test_the_lint_report_as_json(place):
     assert done.stdout == json.dumps(report, indent=2, ensure_ascii=False) + "\n"
 
 
-def test_lint_with_a_wrong_schema_fails_with_a_caret(place):
-    place.write("s.pg", "node Person { name: Strin }")
-    done = place.run(*LINT, "--json")
+def test_lint_with_a_wrong_schema_fails_with_a_caret(workspace):
+    workspace.write("s.pg", "node Person { name: Strin }")
+    done = workspace.run(*LINT, "--json")
     assert_fails(done, "s.pg:1:21: ")
     assert "^^^^^" in done.stderr
 
 
-def test_lint_of_a_schema_alone(place):
-    done = place.run("lint", "--schema", "s.pg")
+def test_lint_of_a_schema_alone(workspace):
+    done = workspace.run("lint", "--schema", "s.pg")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].startswith("INFO  Lint complete: ")
 
 
-def test_lint_of_a_wrong_schema_alone(place):
-    place.write("s.pg", "node Person { name: Strin  age: I3 }")
-    done = place.run("lint", "--schema", "s.pg", "--json")
+def test_lint_of_a_wrong_schema_alone(workspace):
+    workspace.write("s.pg", "node Person { name: Strin  age: I3 }")
+    done = workspace.run("lint", "--schema", "s.pg", "--json")
     report = json.loads(done.stdout)
     assert done.returncode == 1
     assert (report["status"], report["errors"]) == ("error", 2)
-    human = place.run("lint", "--schema", "s.pg")
+    human = workspace.run("lint", "--schema", "s.pg")
     assert human.returncode == 1
     assert human.stderr.count("^^") >= 2
 
@@ -336,57 +339,57 @@ def test_lint_of_a_wrong_schema_alone(place):
 # -- fmt ------------------------------------------------------------------------------------------
 
 
-def test_fmt_rewrites_in_place_and_is_then_content(place):
-    path = place.write("s.pg", "node  Person{name:String @key}")
+def test_fmt_rewrites_in_place_and_is_then_content(workspace):
+    path = workspace.write("s.pg", "node  Person{name:String @key}")
     path.chmod(0o640)
-    assert place.run("fmt", "--check", "s.pg").stdout == "s.pg\n"
-    assert place.run("fmt", "s.pg", "q.gq").returncode == 0
+    assert workspace.run("fmt", "--check", "s.pg").stdout == "s.pg\n"
+    assert workspace.run("fmt", "s.pg", "q.gq").returncode == 0
     assert path.read_text("utf-8").startswith("node Person {")
     assert path.stat().st_mode & 0o777 == 0o640
-    done = place.run("fmt", "--check", "s.pg", "q.gq")
+    done = workspace.run("fmt", "--check", "s.pg", "q.gq")
     assert (done.returncode, done.stdout) == (0, "")
-    assert sorted(os.listdir(place.directory)) == ["q.gq", "s.pg"]
+    assert sorted(os.listdir(workspace.directory)) == ["q.gq", "s.pg"]
 
 
-def test_fmt_check_changes_nothing(place):
+def test_fmt_check_changes_nothing(workspace):
     text = "node  Person{name:String @key}"
-    path = place.write("s.pg", text)
-    done = place.run("fmt", "--check", "s.pg", "q.gq")
+    path = workspace.write("s.pg", text)
+    done = workspace.run("fmt", "--check", "s.pg", "q.gq")
     assert (done.returncode, done.stdout) == (1, "s.pg\n")
     assert path.read_text("utf-8") == text
 
 
-def test_fmt_keeps_a_symbolic_link(place):
-    target = place.write("real.pg", "node  A{}")
-    (place.directory / "link.pg").symlink_to("real.pg")
-    assert place.run("fmt", "link.pg").returncode == 0
-    assert (place.directory / "link.pg").is_symlink()
+def test_fmt_keeps_a_symbolic_link(workspace):
+    target = workspace.write("real.pg", "node  A{}")
+    (workspace.directory / "link.pg").symlink_to("real.pg")
+    assert workspace.run("fmt", "link.pg").returncode == 0
+    assert (workspace.directory / "link.pg").is_symlink()
     assert target.read_text("utf-8") != "node  A{}"
 
 
-def test_fmt_prints_with_stdout(place):
-    path = place.write("s.pg", "node  A{}")
-    done = place.run("fmt", "--stdout", "s.pg")
+def test_fmt_prints_with_stdout(workspace):
+    path = workspace.write("s.pg", "node  A{}")
+    done = workspace.run("fmt", "--stdout", "s.pg")
     assert done.stdout.startswith("node A")
     assert path.read_text("utf-8") == "node  A{}"
 
 
-def test_fmt_reads_stdin(place):
-    done = place.run("fmt", "-", "--kind", "gq", stdin=QUERIES.encode())
-    assert (done.returncode, done.stdout) == (0, place.run("fmt", "--stdout", "q.gq").stdout)
+def test_fmt_reads_stdin(workspace):
+    done = workspace.run("fmt", "-", "--kind", "gq", stdin=QUERIES.encode())
+    assert (done.returncode, done.stdout) == (0, workspace.run("fmt", "--stdout", "q.gq").stdout)
 
 
-def test_fmt_wants_to_know_the_language(place):
-    place.write("text.txt", SCHEMA)
-    assert_fails(place.run("fmt", "-"), "<stdin>: neither a .pg nor a .gq file")
-    assert_fails(place.run("fmt", "text.txt"), "text.txt: neither a .pg nor a .gq file")
-    assert place.run("fmt", "text.txt", "--kind", "pg").returncode == 0
+def test_fmt_wants_to_know_the_language(workspace):
+    workspace.write("text.txt", SCHEMA)
+    assert_fails(workspace.run("fmt", "-"), "<stdin>: neither a .pg nor a .gq file")
+    assert_fails(workspace.run("fmt", "text.txt"), "text.txt: neither a .pg nor a .gq file")
+    assert workspace.run("fmt", "text.txt", "--kind", "pg").returncode == 0
 
 
-def test_fmt_leaves_a_broken_file_and_goes_on(place):
-    broken = place.write("broken.pg", "node {")
-    path = place.write("s.pg", "node  A{}")
-    done = place.run("fmt", "broken.pg", "s.pg")
+def test_fmt_leaves_a_broken_file_and_goes_on(workspace):
+    broken = workspace.write("broken.pg", "node {")
+    path = workspace.write("s.pg", "node  A{}")
+    done = workspace.run("fmt", "broken.pg", "s.pg")
     assert_fails(done, "broken.pg:1:6: ")
     assert broken.read_text("utf-8") == "node {"
     assert path.read_text("utf-8") != "node  A{}"
@@ -395,32 +398,32 @@ def test_fmt_leaves_a_broken_file_and_goes_on(place):
 # -- explain --------------------------------------------------------------------------------------
 
 
-def test_explain_shows_a_plan(place):
-    done = place.run(*EXPLAIN)
+def test_explain_shows_a_plan(workspace):
+    done = workspace.run(*EXPLAIN)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Knows" in done.stdout
 
 
-def test_explain_as_json_is_one_document(place):
-    done = place.run(*EXPLAIN, "--json")
+def test_explain_as_json_is_one_document(workspace):
+    done = workspace.run(*EXPLAIN, "--json")
     plan = json.loads(done.stdout)
     assert plan["name"] == "friends"
     assert done.stdout == json.dumps(plan, indent=2, ensure_ascii=False) + "\n"
 
 
-def test_explain_of_an_unknown_query_fails(place):
-    done = place.run("explain", "nobody", "--schema", "s.pg", "--query", "q.gq")
+def test_explain_of_an_unknown_query_fails(workspace):
+    done = workspace.run("explain", "nobody", "--schema", "s.pg", "--query", "q.gq")
     assert_fails(done, "query 'nobody' not found")
 
 
-def test_explain_needs_a_name_where_there_are_several(place):
-    done = place.run("explain", "--schema", "s.pg", "--query", "q.gq")
+def test_explain_needs_a_name_where_there_are_several(workspace):
+    done = workspace.run("explain", "--schema", "s.pg", "--query", "q.gq")
     assert_fails(done, "multiple queries")
 
 
-def test_explain_shows_every_mistake_with_a_caret(place):
-    place.write("q.gq", QUERIES.replace("$f.name }", "$f.nam, $p.agee }"))
-    done = place.run(*EXPLAIN, "--json")
+def test_explain_shows_every_mistake_with_a_caret(workspace):
+    workspace.write("q.gq", QUERIES.replace("$f.name }", "$f.nam, $p.agee }"))
+    done = workspace.run(*EXPLAIN, "--json")
     assert_fails(done, "q.gq:6:")
     assert "T6" in done.stderr
     assert done.stderr.count(" | ") == 4
@@ -429,9 +432,9 @@ def test_explain_shows_every_mistake_with_a_caret(place):
 # -- schema plan ----------------------------------------------------------------------------------
 
 
-def test_a_plan_lists_its_steps(place):
-    place.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n  city: String? @index"))
-    done = place.run(*PLAN)
+def test_a_plan_lists_its_steps(workspace):
+    workspace.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n  city: String? @index"))
+    done = workspace.run(*PLAN)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "schema plan for s.pg",
@@ -441,26 +444,26 @@ def test_a_plan_lists_its_steps(place):
     ]
 
 
-def test_a_plan_without_changes(place):
-    place.write("new.pg", f"// a comment\n{SCHEMA}")
-    done = place.run(*PLAN)
+def test_a_plan_without_changes(workspace):
+    workspace.write("new.pg", f"// a comment\n{SCHEMA}")
+    done = workspace.run(*PLAN)
     assert done.stdout == "schema plan for s.pg\nsupported: yes\nno schema changes\n"
 
 
-def test_an_unsupported_plan_is_an_answer(place):
-    place.write("new.pg", SCHEMA.replace("age: I32?", "age: String?"))
-    done = place.run(*PLAN)
+def test_an_unsupported_plan_is_an_answer(workspace):
+    workspace.write("new.pg", SCHEMA.replace("age: I32?", "age: String?"))
+    done = workspace.run(*PLAN)
     assert done.returncode == 0
     assert "supported: no\n- unsupported change on " in done.stdout
     assert "[OG-MF-106, destructive]: " in done.stdout
 
 
 @pytest.mark.parametrize(("flags", "mode"), [((), "soft"), (("--allow-data-loss",), "hard")])
-def test_a_drop_is_soft_unless_data_loss_is_allowed(place, flags, mode):
-    place.write("new.pg", SCHEMA.replace("  age: I32?\n", ""))
-    done = place.run(*PLAN, *flags)
+def test_a_drop_is_soft_unless_data_loss_is_allowed(workspace, flags, mode):
+    workspace.write("new.pg", SCHEMA.replace("  age: I32?\n", ""))
+    done = workspace.run(*PLAN, *flags)
     assert f"- drop property 'Person.age' of node 'Person' ({mode} mode)" in done.stdout
-    plan = json.loads(place.run(*PLAN, *flags, "--json").stdout)
+    plan = json.loads(workspace.run(*PLAN, *flags, "--json").stdout)
     assert list(plan) == ["uri", "supported", "step_count", "steps"]
     assert (plan["uri"], plan["supported"], plan["step_count"]) == ("s.pg", True, 1)
     assert plan["steps"] == [
@@ -474,6 +477,6 @@ def test_a_drop_is_soft_unless_data_loss_is_allowed(place, flags, mode):
     ]
 
 
-def test_a_plan_for_a_wrong_schema_fails(place):
-    place.write("new.pg", "node Person { name: Strin }")
-    assert_fails(place.run(*PLAN), "new.pg:1:21: ")
+def test_a_plan_for_a_wrong_schema_fails(workspace):
+    workspace.write("new.pg", "node Person { name: Strin }")
+    assert_fails(workspace.run(*PLAN), "new.pg:1:21: ")

@@ -14,19 +14,19 @@ from omnigraph import Graph
 from omnigraph.cli.commands.completion import SCRIPTS, complete, split_line
 from omnigraph.cli.flags import VALUE_FLAGS
 from omnigraph.cli.parser import build_parser
-from tests.cli.place import Place
+from tests.cli.workspace import Workspace
 
 SCHEMA = "node Person { name: String @key }"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = Place(tmp_path_factory.mktemp("completion"))
-    with Graph.init(place.directory / "g.omni", SCHEMA, durability="os") as graph:
+def workspace(tmp_path_factory):
+    workspace = Workspace(tmp_path_factory.mktemp("completion"))
+    with Graph.init(workspace.directory / "g.omni", SCHEMA, durability="os") as graph:
         graph.branches.create("dev")
         graph.branches.create("feature/x")
         graph.tags.create("v1")
-    return place
+    return workspace
 
 
 def offered(line: str) -> list[str]:
@@ -39,7 +39,7 @@ def offered(line: str) -> list[str]:
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            shown = {each.dest for each in action._choices_actions}
+            shown = {choices_action.dest for choices_action in action._choices_actions}
             return {name: child for name, child in action.choices.items() if name in shown}
     return {}
 
@@ -53,17 +53,17 @@ def test_every_command_form_and_option_is_offered_where_it_may_stand():
         if forms:
             assert offered(f"omnigraph {name} ") == list(forms)
         for form, leaf in forms.items() or [("", child)]:
-            found = set(offered(f"omnigraph {name} {form}".rstrip() + " -"))
+            actual = set(offered(f"omnigraph {name} {form}".rstrip() + " -"))
             every = {
                 max(action.option_strings, key=len)
                 for action in leaf._actions
                 if action.option_strings and action.help != argparse.SUPPRESS
             }
-            assert every - VALUE_FLAGS <= found <= every
+            assert every - VALUE_FLAGS <= actual <= every
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("omnigraph bra", ["branch"]),
         ("omnigraph schema p", ["plan"]),
@@ -92,8 +92,8 @@ def test_every_command_form_and_option_is_offered_where_it_may_stand():
         ("", []),
     ],
 )
-def test_words_are_offered_that_fit(line, found):
-    assert offered(line) == found
+def test_words_are_offered_that_fit(line, expected):
+    assert offered(line) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_files_are_offered_where_a_file_stands(line):
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("omnigraph query --store g.omni --branch ", ["main", "dev", "feature/x"]),
         ("omnigraph query --branch d", []),
@@ -130,12 +130,12 @@ def test_files_are_offered_where_a_file_stands(line):
     ],
 )
 def test_branches_and_tags_are_those_of_the_graph_that_the_line_names(
-    place, monkeypatch, line, found
+    workspace, monkeypatch, line, expected
 ):
-    monkeypatch.chdir(place.directory)
-    monkeypatch.setenv("OMNIGRAPH_HOME", str(place.directory / ".operator"))
+    monkeypatch.chdir(workspace.directory)
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(workspace.directory / ".operator"))
     monkeypatch.delenv("OMNIGRAPH_PROFILE", raising=False)
-    assert offered(line) == found
+    assert offered(line) == expected
 
 
 def test_names_of_the_configuration_are_offered(tmp_path, monkeypatch):
@@ -177,33 +177,33 @@ def test_lines_are_taken_apart_as_a_shell_does(line, words):
 
 
 @pytest.mark.parametrize("shell", list(SCRIPTS))
-def test_the_script_of_a_shell_is_printed_and_names_no_command(place, shell):
-    done = place.run("completion", shell)
+def test_the_script_of_a_shell_is_printed_and_names_no_command(workspace, shell):
+    done = workspace.run("completion", shell)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", SCRIPTS[shell])
     assert f"completion {shell} --line" in done.stdout
     assert "optimize" not in done.stdout
 
 
-def test_what_scripts_are_answered(place):
+def test_what_scripts_are_answered(workspace):
     line = ("--line", "omnigraph query --format=j")
-    assert place.run("completion", "bash", *line).stdout == "words\njsonl\njson\n"
-    assert place.run("completion", "zsh", *line).stdout == (
+    assert workspace.run("completion", "bash", *line).stdout == "words\njsonl\njson\n"
+    assert workspace.run("completion", "zsh", *line).stdout == (
         "words\n--format=jsonl\n--format=json\n"
     )
-    told = place.run("completion", "fish", "--line", "omnigraph vers").stdout
-    assert told == "words\nversion\tshow the version and the storage format\n"
-    assert place.run("completion", "fish", "--line", "omnigraph load ").stdout == "files\n"
+    reported = workspace.run("completion", "fish", "--line", "omnigraph vers").stdout
+    assert reported == "words\nversion\tshow the version and the storage format\n"
+    assert workspace.run("completion", "fish", "--line", "omnigraph load ").stdout == "files\n"
 
 
-def test_a_shell_that_is_not_known_is_wrong_usage(place):
+def test_a_shell_that_is_not_known_is_wrong_usage(workspace):
     for arguments in (("completion",), ("completion", "tcsh")):
-        done = place.process(*arguments)
+        done = workspace.process(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert "usage: omnigraph completion" in done.stderr
-    assert place.run("completion", "bash", "--graph", "g").returncode == 1
+    assert workspace.run("completion", "bash", "--graph", "g").returncode == 1
 
 
-def test_nothing_heavy_is_loaded_to_answer(place):
+def test_nothing_heavy_is_loaded_to_answer(workspace):
     """A Tab must not be felt."""
     code = (
         "import sys; from omnigraph.cli import main; "
@@ -232,7 +232,7 @@ done
 
 
 @pytest.mark.skipif(BASH is None, reason="there is no bash")
-def test_the_function_of_bash_gives_the_same_answers(place, tmp_path):
+def test_the_function_of_bash_gives_the_same_answers(workspace, tmp_path):
     program = tmp_path / "omnigraph"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m omnigraph.cli "$@"\n')
     program.chmod(0o755)
@@ -247,7 +247,7 @@ def test_the_function_of_bash_gives_the_same_answers(place, tmp_path):
     done = subprocess.run(
         [str(BASH), "--norc", "--noprofile", "-c", _ASK],
         input="".join(f"{line}\n" for line in lines),
-        cwd=place.directory,
+        cwd=workspace.directory,
         env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,

@@ -22,7 +22,7 @@ from omnigraph.cli.credentials import (
 from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.errors import InputError
 from tests.cli.desk import Desk
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 
 TWO = "[lab]\ntoken = abc\n\n# about prod\n[prod]\nother = 1\ntoken = xyz\n"
 
@@ -219,13 +219,13 @@ def test_login_stores_and_says_where(desk):
 
 def test_login_as_json(desk):
     done = desk.run("login", "lab", "--token", "s3cret", "--json")
-    told = json.loads(done.works())
-    assert told == {
+    reported = json.loads(done.works())
+    assert reported == {
         "server": "lab",
         "credentials_path": str(desk.credentials),
         "declared": False,
     }
-    assert list(told) == ["server", "credentials_path", "declared"]
+    assert list(reported) == ["server", "credentials_path", "declared"]
     assert done.err.startswith("note: 'lab' is not among the servers")
     assert "s3cret" not in done.out + done.err
 
@@ -260,8 +260,11 @@ def test_logout_forgets_and_is_content_when_there_is_nothing(desk):
     assert desk.run("logout", "lab").works() == said
     assert not desk.home.exists()
     desk.run("login", "lab", "--token", "abc")
-    told = json.loads(desk.run("logout", "lab", "--json").works())
-    assert list(told.items()) == [("server", "lab"), ("credentials_path", str(desk.credentials))]
+    reported = json.loads(desk.run("logout", "lab", "--json").works())
+    assert list(reported.items()) == [
+        ("server", "lab"),
+        ("credentials_path", str(desk.credentials)),
+    ]
     assert read_token("lab") == ""
     assert desk.run("logout", "lab").works() == said
 
@@ -307,10 +310,10 @@ def test_a_token_that_is_typed_is_not_shown(tmp_path):
 
 
 def test_login_as_a_process(tmp_path):
-    place = Place(tmp_path)
-    done = place.process("login", "lab", stdin=b"abc\n")
+    location = Workspace(tmp_path)
+    done = location.process("login", "lab", stdin=b"abc\n")
     path = tmp_path / ".operator" / "credentials"
     assert (done.returncode, done.stdout) == (0, f"stored credential for 'lab' in {path}\n")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
-    assert_fails(place.process("logout", "lab"), "group/world-accessible")
+    assert_fails(location.process("logout", "lab"), "group/world-accessible")

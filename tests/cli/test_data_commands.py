@@ -16,7 +16,7 @@ from omnigraph import Graph
 from omnigraph.cli import files
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import InputError
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.commit.deaths import die
 
 SCHEMA = """\
@@ -57,20 +57,20 @@ query add($name: String) {
 ADD = "query add($name: String) { insert Person { name: $name } }"
 
 
-def make(directory) -> Place:
-    place = Place(directory)
-    place.write("s.pg", SCHEMA)
-    place.write("q.gq", QUERIES)
-    place.write("d.jsonl", DATA)
-    assert place.run("init", "--schema", "s.pg", "g.omni").stdout == "initialized g.omni\n"
-    done = place.run("load", "g.omni", "--data", "d.jsonl", "--mode", "merge", "--as", "ana")
+def make(directory) -> Workspace:
+    workspace = Workspace(directory)
+    workspace.write("s.pg", SCHEMA)
+    workspace.write("q.gq", QUERIES)
+    workspace.write("d.jsonl", DATA)
+    assert workspace.run("init", "--schema", "s.pg", "g.omni").stdout == "initialized g.omni\n"
+    done = workspace.run("load", "g.omni", "--data", "d.jsonl", "--mode", "merge", "--as", "ana")
     assert done.returncode == 0, done.stderr
     assert done.stderr == "omnigraph load → g.omni (direct, local)\n"
     assert done.stdout.startswith(
         "loaded g.omni on branch main with merge: "
         "3 nodes across 1 node types, 1 edges across 1 edge types\n"
     )
-    return place
+    return workspace
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture
-def place(tmp_path):
+def workspace(tmp_path):
     """A graph of its own."""
     return make(tmp_path)
 
@@ -91,8 +91,8 @@ def as_json(done):
     return json.loads(done.stdout)
 
 
-def asked(place, *arguments: str, name: str = "people"):
-    return place.run("query", name, "--query", "q.gq", "--store", "g.omni", *arguments)
+def requested(workspace, *arguments: str, name: str = "people"):
+    return workspace.run("query", name, "--query", "q.gq", "--store", "g.omni", *arguments)
 
 
 # -- 5.1, 5.2: query ------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def asked(place, *arguments: str, name: str = "people"):
 
 def test_rows_are_shown_as_a_table(kept):
     """The head line, padded cells, a line end shown as two characters."""
-    assert asked(kept).stdout.splitlines() == [
+    assert requested(kept).stdout.splitlines() == [
         "3 rows from branch main via people",
         "p.name          | p.age | p.tags   ",
         "----------------+-------+----------",
@@ -111,19 +111,19 @@ def test_rows_are_shown_as_a_table(kept):
 
 
 def test_rows_are_shown_in_every_text_format(kept):
-    told = as_json(asked(kept, "--json"))
-    assert list(told) == ["query_name", "target", "row_count", "columns", "rows"]
-    assert told["target"] == {"branch": "main", "snapshot": None}
-    assert told["rows"][0] == {"p.name": "Ana", "p.age": 41, "p.tags": ["a", "b"]}
-    lines = [json.loads(line) for line in asked(kept, "--format", "jsonl").stdout.splitlines()]
+    reported = as_json(requested(kept, "--json"))
+    assert list(reported) == ["query_name", "target", "row_count", "columns", "rows"]
+    assert reported["target"] == {"branch": "main", "snapshot": None}
+    assert reported["rows"][0] == {"p.name": "Ana", "p.age": 41, "p.tags": ["a", "b"]}
+    lines = [json.loads(line) for line in requested(kept, "--format", "jsonl").stdout.splitlines()]
     assert lines[0] == {
         "kind": "metadata",
         "query_name": "people",
         "target": {"branch": "main", "snapshot": None},
         "row_count": 3,
     }
-    assert lines[1:] == told["rows"]
-    text = asked(kept, "--format", "csv").stdout
+    assert lines[1:] == reported["rows"]
+    text = requested(kept, "--format", "csv").stdout
     rows = list(csv.reader(io.StringIO(text)))
     assert rows[0] == ["p.name", "p.age", "p.tags"]
     assert rows[1:] == [
@@ -131,7 +131,7 @@ def test_rows_are_shown_in_every_text_format(kept):
         ["Bo", "33", "null"],
         ['Cy, "the\nlong"', "null", "null"],
     ]
-    assert asked(kept, "--format", "kv").stdout.splitlines()[:6] == [
+    assert requested(kept, "--format", "kv").stdout.splitlines()[:6] == [
         "3 rows from branch main via people",
         "row 1",
         "p.name: Ana",
@@ -143,21 +143,21 @@ def test_rows_are_shown_in_every_text_format(kept):
 
 def test_rows_are_written_as_arrow_and_parquet(kept, tmp_path):
     out = tmp_path / "rows.parquet"
-    assert asked(kept, "--format", "parquet", "--out", str(out)).stdout == ""
+    assert requested(kept, "--format", "parquet", "--out", str(out)).stdout == ""
     assert pq.read_table(out).column("p.name").to_pylist()[0] == "Ana"
     out = tmp_path / "rows.arrow"
-    assert asked(kept, "--format", "arrow", "--out", str(out)).returncode == 0
+    assert requested(kept, "--format", "arrow", "--out", str(out)).returncode == 0
     assert pa.ipc.open_stream(out.read_bytes()).read_all().num_rows == 3
 
 
 def test_no_rows_in_every_format(kept):
     none = ("--params", '{"name": "nobody"}')
-    assert asked(kept, *none, name="one").stdout == (
+    assert requested(kept, *none, name="one").stdout == (
         "0 rows from branch main via one\np.age\n-----\n"
     )
-    assert asked(kept, *none, "--format", "kv", name="one").stdout.endswith("\n(no rows)\n")
-    assert asked(kept, *none, "--format", "csv", name="one").stdout == "p.age\n"
-    assert as_json(asked(kept, *none, "--json", name="one"))["rows"] == []
+    assert requested(kept, *none, "--format", "kv", name="one").stdout.endswith("\n(no rows)\n")
+    assert requested(kept, *none, "--format", "csv", name="one").stdout == "p.age\n"
+    assert as_json(requested(kept, *none, "--json", name="one"))["rows"] == []
 
 
 def test_a_query_comes_from_a_file_a_text_or_stdin(kept):
@@ -255,8 +255,8 @@ def test_wrong_usage_exits_2_and_prints_no_result(kept, arguments):
 # -- 6.1: mutate ----------------------------------------------------------------------------------
 
 
-def test_a_mutation_says_what_it_changed(place):
-    done = place.run(
+def test_a_mutation_says_what_it_changed(workspace):
+    done = workspace.run(
         "mutate",
         "birthday",
         "--query",
@@ -270,8 +270,8 @@ def test_a_mutation_says_what_it_changed(place):
     )
     lines = done.stdout.splitlines()
     assert lines[:2] == ["changed main via birthday: 1 nodes, 0 edges", "actor_id: bo"]
-    told = as_json(
-        place.run(
+    reported = as_json(
+        workspace.run(
             "mutate",
             "-e",
             ADD,
@@ -283,7 +283,7 @@ def test_a_mutation_says_what_it_changed(place):
             "--quiet",
         )
     )
-    assert list(told) == [
+    assert list(reported) == [
         "branch",
         "query_name",
         "affected_nodes",
@@ -291,10 +291,10 @@ def test_a_mutation_says_what_it_changed(place):
         "actor_id",
         "commit_id",
     ]
-    assert (told["affected_nodes"], told["actor_id"]) == (1, None)
+    assert (reported["affected_nodes"], reported["actor_id"]) == (1, None)
     # A lost race has an exit code of its own; what is not there fails as usual.
-    old = json.loads(place.run("commit", "list", "g.omni", "--json").stdout)["commits"][-1]
-    lost = place.run(
+    old = json.loads(workspace.run("commit", "list", "g.omni", "--json").stdout)["commits"][-1]
+    lost = workspace.run(
         "mutate",
         "-e",
         ADD,
@@ -306,19 +306,21 @@ def test_a_mutation_says_what_it_changed(place):
         old["graph_commit_id"],
     )
     assert (lost.returncode, lost.stdout) == (4, "")
-    assert_fails(place.run("mutate", "-e", ADD, "--store", "g.omni", "--quiet"), "name")
-    assert_fails(place.run("mutate", "add", "--store", "g.omni"), "by-name invocation")
-    assert_fails(place.run("mutate", "-e", ADD, "--store", "no.omni", "--quiet"), "no graph at")
+    assert_fails(workspace.run("mutate", "-e", ADD, "--store", "g.omni", "--quiet"), "name")
+    assert_fails(workspace.run("mutate", "add", "--store", "g.omni"), "by-name invocation")
+    assert_fails(workspace.run("mutate", "-e", ADD, "--store", "no.omni", "--quiet"), "no graph at")
 
 
-def test_a_mutation_from_a_pipe_is_read_once(place):
+def test_a_mutation_from_a_pipe_is_read_once(workspace):
     """A shell passes ``<(...)`` as a pipe; without NAME the text is needed twice."""
-    pipe = place.directory / "pipe"
+    pipe = workspace.directory / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=(ADD,), daemon=True)
     writer.start()
     params = ("--params", '{"name": "Piped"}')
-    done = place.run("mutate", "--query", "pipe", "--store", "g.omni", "--quiet", *params, "--json")
+    done = workspace.run(
+        "mutate", "--query", "pipe", "--store", "g.omni", "--quiet", *params, "--json"
+    )
     writer.join(60)
     assert json.loads(done.stdout)["query_name"] == "add"
 
@@ -326,9 +328,9 @@ def test_a_mutation_from_a_pipe_is_read_once(place):
 # -- 6.2, 6.3: load and ingest --------------------------------------------------------------------
 
 
-def test_a_load_can_go_to_a_new_branch(place):
-    told = as_json(
-        place.run(
+def test_a_load_can_go_to_a_new_branch(workspace):
+    reported = as_json(
+        workspace.run(
             "load",
             "g.omni",
             "--data",
@@ -344,7 +346,7 @@ def test_a_load_can_go_to_a_new_branch(place):
             stdin=b'{"type":"Person","data":{"name":"Dora","shoe":44}}',
         )
     )
-    assert list(told)[:9] == [
+    assert list(reported)[:9] == [
         "uri",
         "branch",
         "mode",
@@ -355,38 +357,38 @@ def test_a_load_can_go_to_a_new_branch(place):
         "node_types_loaded",
         "edge_types_loaded",
     ]
-    assert (told["branch_created"], told["nodes_loaded"], told["ignored"]) == (
+    assert (reported["branch_created"], reported["nodes_loaded"], reported["ignored"]) == (
         True,
         1,
         {"Person.shoe": 1},
     )
-    assert place.run("branch", "list", "--uri", "g.omni").stdout == "main\nreview/x\n"
+    assert workspace.run("branch", "list", "--uri", "g.omni").stdout == "main\nreview/x\n"
     assert_fails(
-        place.run(
+        workspace.run(
             "load", "g.omni", "--data", "d.jsonl", "--mode", "merge", "--branch", "no", "--quiet"
         ),
         "no",
     )
 
 
-def test_bad_records_refuse_a_load_or_are_set_aside(place):
-    place.write("bad.jsonl", DATA + '{"type":"Person","data":{"age":1}}\n')
+def test_bad_records_refuse_a_load_or_are_set_aside(workspace):
+    workspace.write("bad.jsonl", DATA + '{"type":"Person","data":{"age":1}}\n')
     load = ("load", "g.omni", "--data", "bad.jsonl", "--mode", "merge", "--quiet")
-    done = place.run(*load)
+    done = workspace.run(*load)
     assert_fails(done, "bad.jsonl")
-    told = as_json(place.run(*load, "--dry-run", "--rejects", "r.jsonl", "--json"))
-    assert (told["dry_run"], told["rejected"], told["commit_id"]) == (True, 1, None)
-    done = place.run(*load, "--rejects", "r.jsonl")
+    reported = as_json(workspace.run(*load, "--dry-run", "--rejects", "r.jsonl", "--json"))
+    assert (reported["dry_run"], reported["rejected"], reported["commit_id"]) == (True, 1, None)
+    done = workspace.run(*load, "--rejects", "r.jsonl")
     assert "rejected 1 records (see r.jsonl)" in done.stdout
-    assert "name" in (place.directory / "r.jsonl").read_text("utf-8")
+    assert "name" in (workspace.directory / "r.jsonl").read_text("utf-8")
 
 
-def test_local_files_are_read_by_a_flag(place):
-    place.write("b.pg", "node Doc { slug: String @key  body: Blob? }")
-    place.run("init", "--schema", "b.pg", "b.omni")
-    place.write("secret", "hi")
-    uri = (place.directory / "secret").as_uri()
-    place.write("b.jsonl", json.dumps({"type": "Doc", "data": {"slug": "a", "body": uri}}))
+def test_local_files_are_read_by_a_flag(workspace):
+    workspace.write("b.pg", "node Doc { slug: String @key  body: Blob? }")
+    workspace.run("init", "--schema", "b.pg", "b.omni")
+    workspace.write("secret", "hi")
+    uri = (workspace.directory / "secret").as_uri()
+    workspace.write("b.jsonl", json.dumps({"type": "Doc", "data": {"slug": "a", "body": uri}}))
     add = 'query add($b: Blob) { insert Doc { slug: "a", body: $b } }'
     params = json.dumps({"b": uri})
     for call in (
@@ -394,22 +396,22 @@ def test_local_files_are_read_by_a_flag(place):
         ("ingest", "b.omni", "--data", "b.jsonl", "--quiet"),
         ("mutate", "-e", add, "--store", "b.omni", "--params", params, "--quiet"),
     ):
-        done = place.run(*call)
+        done = workspace.run(*call)
         assert done.returncode == 1
         assert "a Blob that names a local file is not read\nhint: pass --allow-local-files" in (
             done.stderr
         )
-        assert place.run(*call, "--allow-local-files").returncode == 0
-        with Graph.open(place.directory / "b.omni") as graph:
+        assert workspace.run(*call, "--allow-local-files").returncode == 0
+        with Graph.open(workspace.directory / "b.omni") as graph:
             assert graph.snapshot().read_blob("Doc", "a", "body") == b"hi"
             graph.mutate('query q() { delete Doc where slug = "a" }')
 
 
-def test_the_old_form_of_load_still_works(place):
-    done = place.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--json")
+def test_the_old_form_of_load_still_works(workspace):
+    done = workspace.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--json")
     assert "`omnigraph ingest` is deprecated; use `omnigraph load` instead" in done.stderr
-    told = json.loads(done.stdout)
-    assert list(told) == [
+    reported = json.loads(done.stdout)
+    assert list(reported) == [
         "uri",
         "branch",
         "base_branch",
@@ -418,7 +420,7 @@ def test_the_old_form_of_load_still_works(place):
         "tables",
         "actor_id",
     ]
-    done = place.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--quiet")
+    done = workspace.run("ingest", "g.omni", "--data", "d.jsonl", "--branch", "old", "--quiet")
     assert done.stdout.splitlines()[0] == (
         "ingested g.omni into branch old from main with merge (branch exists)"
     )
@@ -433,12 +435,12 @@ def test_a_snapshot_lists_the_tables(kept):
     assert lines[2] == "internal_schema_version: 4"
     assert [line.split()[0] for line in lines[3:]] == ["edge:Knows", "node:Person"]
     assert lines[4].endswith("branch=main rows=3")
-    told = as_json(kept.run("snapshot", "g.omni", "--json"))
-    assert list(told) == ["branch", "manifest_version", "internal_schema_version", "tables"]
-    assert told["tables"][1] == {
+    reported = as_json(kept.run("snapshot", "g.omni", "--json"))
+    assert list(reported) == ["branch", "manifest_version", "internal_schema_version", "tables"]
+    assert reported["tables"][1] == {
         "table_key": "node:Person",
         "table_path": "nodes/40d76f1f51639ec0",
-        "table_version": told["tables"][1]["table_version"],
+        "table_version": reported["tables"][1]["table_version"],
         "table_branch": None,
         "row_count": 3,
     }
@@ -451,7 +453,7 @@ def test_an_export_can_be_loaded_again(kept, tmp_path):
         *[["type", "data"]] * 3,
         ["edge", "from", "to", "data"],
     ]
-    other = Place(tmp_path)
+    other = Workspace(tmp_path)
     other.write("s.pg", SCHEMA)
     other.run("init", "--schema", "s.pg", "h.omni")
     done = other.run(
@@ -473,7 +475,7 @@ def test_an_export_can_be_loaded_again(kept, tmp_path):
 def test_commits_are_listed_filtered_and_shown(kept):
     listed = kept.run("commit", "list", "g.omni").stdout.splitlines()
     assert listed[-2].endswith("actor=ana")
-    told = as_json(kept.run("commit", "list", "g.omni", "--json", "--filter", "actor=ana"))
+    reported = as_json(kept.run("commit", "list", "g.omni", "--json", "--filter", "actor=ana"))
     keys = [
         "graph_commit_id",
         "manifest_branch",
@@ -483,12 +485,12 @@ def test_commits_are_listed_filtered_and_shown(kept):
         "actor_id",
         "created_at",
     ]
-    assert {tuple(commit) for commit in told["commits"]} == {tuple(keys)}
+    assert {tuple(commit) for commit in reported["commits"]} == {tuple(keys)}
     recovered = kept.run("commit", "list", "g.omni", "--filter", "actor=omnigraph:recovery")
     assert (recovered.returncode, recovered.stdout) == (0, "")
-    shown = kept.run("commit", "show", "--uri", "g.omni", told["commits"][0]["graph_commit_id"])
+    shown = kept.run("commit", "show", "--uri", "g.omni", reported["commits"][0]["graph_commit_id"])
     assert shown.stdout.splitlines()[:2] == [
-        f"graph_commit_id: {told['commits'][0]['graph_commit_id']}",
+        f"graph_commit_id: {reported['commits'][0]['graph_commit_id']}",
         "manifest_branch: main",
     ]
     assert_fails(kept.run("commit", "show", "--uri", "g.omni", "01NO"), "commit '01NO' not found")
@@ -505,9 +507,9 @@ def test_the_schema_is_printed_as_it_was_given(kept):
 # -- 6.4: branches --------------------------------------------------------------------------------
 
 
-def test_branches_are_made_merged_and_deleted(place):
+def test_branches_are_made_merged_and_deleted(workspace):
     uri = ("--uri", "g.omni")
-    done = place.run("branch", "create", *uri, "x", "--json", "--as", "ana")
+    done = workspace.run("branch", "create", *uri, "x", "--json", "--as", "ana")
     assert json.loads(done.stdout) == {
         "uri": "g.omni",
         "from": "main",
@@ -515,48 +517,48 @@ def test_branches_are_made_merged_and_deleted(place):
         "actor_id": "ana",
     }
     assert done.stderr == "omnigraph branch create → g.omni (direct, local)\n"
-    assert_fails(place.run("branch", "create", *uri, "x", "--quiet"), "'x'")
+    assert_fails(workspace.run("branch", "create", *uri, "x", "--quiet"), "'x'")
     birthday = ("mutate", "birthday", "--query", "q.gq", "--store", "g.omni", "--quiet", "--params")
-    place.run(*birthday, '{"name": "Ana", "age": 50}', "--branch", "x")
-    place.run(*birthday, '{"name": "Ana", "age": 60}')
-    refused = place.run("branch", "merge", *uri, "x", "--quiet")
+    workspace.run(*birthday, '{"name": "Ana", "age": 50}', "--branch", "x")
+    workspace.run(*birthday, '{"name": "Ana", "age": 60}')
+    refused = workspace.run("branch", "merge", *uri, "x", "--quiet")
     assert (refused.returncode, refused.stdout) == (3, "")
     assert "merge conflicts: node:Person:Ana (divergent_update)" in refused.stderr
-    preview = place.run("branch", "merge", *uri, "x", "--dry-run", "--conflicts", "c.jsonl")
+    preview = workspace.run("branch", "merge", *uri, "x", "--dry-run", "--conflicts", "c.jsonl")
     assert preview.returncode == 3
     assert "node:Person:Ana (divergent_update)" in preview.stdout
-    done = place.run(
+    done = workspace.run(
         "branch", "merge", *uri, "x", "--resolve", "theirs", "--json", "--delete-branch"
     )
-    told = as_json(done)
-    assert list(told)[:4] == ["source", "target", "outcome", "actor_id"]
-    assert (told["outcome"], told["resolved"]) == ("merged", 1)
-    assert place.run("branch", "list", *uri).stdout == "main\n"
-    place.run("branch", "create", *uri, "y", "--quiet")
-    done = place.run("branch", "merge", *uri, "y", "--quiet")
+    reported = as_json(done)
+    assert list(reported)[:4] == ["source", "target", "outcome", "actor_id"]
+    assert (reported["outcome"], reported["resolved"]) == ("merged", 1)
+    assert workspace.run("branch", "list", *uri).stdout == "main\n"
+    workspace.run("branch", "create", *uri, "y", "--quiet")
+    done = workspace.run("branch", "merge", *uri, "y", "--quiet")
     assert done.stdout == "merged y into main: already_up_to_date\n"
-    assert place.run("branch", "delete", *uri, "y", "--quiet").stdout == "deleted branch y\n"
+    assert workspace.run("branch", "delete", *uri, "y", "--quiet").stdout == "deleted branch y\n"
     assert_fails(
-        place.run("branch", "delete", *uri, "main", "--quiet"), "cannot delete branch 'main'"
+        workspace.run("branch", "delete", *uri, "main", "--quiet"), "cannot delete branch 'main'"
     )
 
 
 # -- 6.5 to 6.7: schema ---------------------------------------------------------------------------
 
 
-def test_a_schema_is_planned_and_applied(place):
-    place.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n  born: Date?"))
+def test_a_schema_is_planned_and_applied(workspace):
+    workspace.write("new.pg", SCHEMA.replace("age: I32?", "age: I32?\n  born: Date?"))
     step = "add property 'Person.born' (Date?) on node 'Person'"
-    done = place.run("schema", "plan", "g.omni", "--schema", "new.pg")
+    done = workspace.run("schema", "plan", "g.omni", "--schema", "new.pg")
     assert done.stdout == f"schema plan for g.omni\nsupported: yes\n- {step}\n"
-    told = as_json(place.run("schema", "plan", "g.omni", "--schema", "new.pg", "--json"))
-    assert list(told) == ["uri", "supported", "step_count", "steps"]
-    done = place.run("schema", "apply", "g.omni", "--schema", "new.pg")
+    reported = as_json(workspace.run("schema", "plan", "g.omni", "--schema", "new.pg", "--json"))
+    assert list(reported) == ["uri", "supported", "step_count", "steps"]
+    done = workspace.run("schema", "apply", "g.omni", "--schema", "new.pg")
     lines = done.stdout.splitlines()
     assert lines[:3] == ["schema apply for g.omni", "supported: yes", "applied: yes"]
     assert lines[4] == f"- {step}"
-    told = as_json(place.run("schema", "apply", "g.omni", "--schema", "new.pg", "--json"))
-    assert list(told)[:6] == [
+    reported = as_json(workspace.run("schema", "apply", "g.omni", "--schema", "new.pg", "--json"))
+    assert list(reported)[:6] == [
         "uri",
         "supported",
         "applied",
@@ -564,37 +566,37 @@ def test_a_schema_is_planned_and_applied(place):
         "manifest_version",
         "steps",
     ]
-    assert (told["applied"], told["steps"]) == (False, [])
-    place.write("bad.pg", SCHEMA.replace("age: I32?", "age: Bool?"))
-    assert_fails(place.run("schema", "apply", "g.omni", "--schema", "bad.pg", "--quiet"), "age")
-    place.write("wrong.pg", "node {")
+    assert (reported["applied"], reported["steps"]) == (False, [])
+    workspace.write("bad.pg", SCHEMA.replace("age: I32?", "age: Bool?"))
+    assert_fails(workspace.run("schema", "apply", "g.omni", "--schema", "bad.pg", "--quiet"), "age")
+    workspace.write("wrong.pg", "node {")
     assert_fails(
-        place.run("schema", "apply", "g.omni", "--schema", "wrong.pg", "--quiet"), "wrong.pg"
+        workspace.run("schema", "apply", "g.omni", "--schema", "wrong.pg", "--quiet"), "wrong.pg"
     )
 
 
 # -- 7: creating and looking after ----------------------------------------------------------------
 
 
-def test_a_graph_is_made_once(place):
-    again = place.run("init", "--schema", "s.pg", "g.omni")
+def test_a_graph_is_made_once(workspace):
+    again = workspace.run("init", "--schema", "s.pg", "g.omni")
     assert_fails(again, "graph already initialized at 'g.omni'")
     assert "; --force starts over" in again.stderr
-    place.write("wrong.pg", "node {")
-    assert_fails(place.run("init", "--schema", "wrong.pg", "new.omni"), "wrong.pg:1:6")
-    assert not (place.directory / "new.omni").exists()
+    workspace.write("wrong.pg", "node {")
+    assert_fails(workspace.run("init", "--schema", "wrong.pg", "new.omni"), "wrong.pg:1:6")
+    assert not (workspace.directory / "new.omni").exists()
     assert_fails(
-        place.run("init", "--schema", "s.pg", "http://127.0.0.1:1/g"),
+        workspace.run("init", "--schema", "s.pg", "http://127.0.0.1:1/g"),
         "direct (storage-native) command and needs direct storage access",
     )
 
 
-def test_optimize_and_repair_report_every_table(place):
-    done = place.run("optimize", "g.omni")
+def test_optimize_and_repair_report_every_table(workspace):
+    done = workspace.run("optimize", "g.omni")
     assert done.stdout.splitlines()[0] == "optimize g.omni — 3 tables"
-    told = as_json(place.run("optimize", "g.omni", "--json", "--quiet"))
-    assert list(told) == ["uri", "tables"]
-    assert list(told["tables"][0])[:8] == [
+    reported = as_json(workspace.run("optimize", "g.omni", "--json", "--quiet"))
+    assert list(reported) == ["uri", "tables"]
+    assert list(reported["tables"][0])[:8] == [
         "table_key",
         "fragments_removed",
         "fragments_added",
@@ -604,51 +606,53 @@ def test_optimize_and_repair_report_every_table(place):
         "lance_head_version",
         "pending_indexes",
     ]
-    assert not any(table["committed"] for table in told["tables"])
-    done = place.run("repair", "g.omni")
+    assert not any(table["committed"] for table in reported["tables"])
+    done = workspace.run("repair", "g.omni")
     assert done.stdout.splitlines()[0] == "repair g.omni — preview mode, 2 tables"
-    told = as_json(place.run("repair", "g.omni", "--confirm", "--json", "--quiet"))
-    assert list(told) == ["uri", "confirm", "force", "manifest_version", "tables"]
-    assert [table["action"] for table in told["tables"]] == ["no_op", "no_op"]
+    reported = as_json(workspace.run("repair", "g.omni", "--confirm", "--json", "--quiet"))
+    assert list(reported) == ["uri", "confirm", "force", "manifest_version", "tables"]
+    assert [table["action"] for table in reported["tables"]] == ["no_op", "no_op"]
 
 
 def test_queries_are_linted_against_a_graph(kept):
-    told = as_json(kept.run("lint", "g.omni", "--query", "q.gq", "--json"))
-    assert told["schema_source"] == {"kind": "graph", "uri": "g.omni"}
-    assert told["queries_processed"] == 4
+    reported = as_json(kept.run("lint", "g.omni", "--query", "q.gq", "--json"))
+    assert reported["schema_source"] == {"kind": "graph", "uri": "g.omni"}
+    assert reported["queries_processed"] == 4
 
 
 def test_a_plan_is_shown_and_measured(kept):
     done = kept.run("explain", "people", "--query", "q.gq", "--store", "g.omni")
     assert "expected:" in done.stdout
-    told = as_json(
+    reported = as_json(
         kept.run("explain", "people", "--query", "q.gq", "--store", "g.omni", "--analyze", "--json")
     )
-    assert told["kind"] == "read"
+    assert reported["kind"] == "read"
     assert_fails(
         kept.run("explain", "people", "--query", "q.gq", "--schema", "s.pg", "--analyze"),
         "--analyze needs a graph",
     )
 
 
-def test_reading_an_earlier_state(place):
-    commit = json.loads(place.run("commit", "list", "g.omni", "--json").stdout)["commits"][0]
-    place.run("mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Zoe"}', "--quiet")
-    told = as_json(asked(place, "--snapshot", commit["graph_commit_id"], "--json"))
-    assert told["row_count"] == 3
-    assert told["target"] == {"branch": None, "snapshot": commit["graph_commit_id"]}
-    head = asked(place, "--snapshot", commit["graph_commit_id"]).stdout.splitlines()[0]
+def test_reading_an_earlier_state(workspace):
+    commit = json.loads(workspace.run("commit", "list", "g.omni", "--json").stdout)["commits"][0]
+    workspace.run(
+        "mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Zoe"}', "--quiet"
+    )
+    reported = as_json(requested(workspace, "--snapshot", commit["graph_commit_id"], "--json"))
+    assert reported["row_count"] == 3
+    assert reported["target"] == {"branch": None, "snapshot": commit["graph_commit_id"]}
+    head = requested(workspace, "--snapshot", commit["graph_commit_id"]).stdout.splitlines()[0]
     assert head == f"3 rows from snapshot {commit['graph_commit_id']} via people"
 
 
-def test_what_a_recovery_did_is_found_by_its_actor(place):
+def test_what_a_recovery_did_is_found_by_its_actor(workspace):
     """A writer dies after its tables, the next command finishes it."""
-    with Graph.open(place.directory / "g.omni") as graph:
+    with Graph.open(workspace.directory / "g.omni") as graph:
         die(graph, Failpoint.WRITE_AFTER_TABLES, {"Person": pa.table({"name": ["Gus"]})})
-    done = place.run("mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Hal"}')
+    done = workspace.run("mutate", "-e", ADD, "--store", "g.omni", "--params", '{"name": "Hal"}')
     assert "an interrupted write was recovered first (RolledForward)" in done.stderr
     recovery = ("commit", "list", "g.omni", "--filter", "actor=omnigraph:recovery")
-    assert place.run(*recovery).stdout.count("actor=omnigraph:recovery\n") == 1
-    told = as_json(place.run(*recovery, "--json"))
-    assert [commit["actor_id"] for commit in told["commits"]] == ["omnigraph:recovery"]
-    assert "completes" in told["commits"][0]
+    assert workspace.run(*recovery).stdout.count("actor=omnigraph:recovery\n") == 1
+    reported = as_json(workspace.run(*recovery, "--json"))
+    assert [commit["actor_id"] for commit in reported["commits"]] == ["omnigraph:recovery"]
+    assert "completes" in reported["commits"][0]

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.cli.desk import Desk
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.embed.server import gemini_batch, openai, provider
 
 SPEC = {
@@ -83,9 +83,9 @@ def mock(text: str, dimension: int = 4) -> list[float]:
     return [value / norm for value in values]
 
 
-def is_close(found: list[float], wanted: list[float]) -> bool:
-    return len(found) == len(wanted) and all(
-        math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-7) for a, b in zip(found, wanted, strict=True)
+def is_close(actual: list[float], wanted: list[float]) -> bool:
+    return len(actual) == len(wanted) and all(
+        math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-7) for a, b in zip(actual, wanted, strict=True)
     )
 
 
@@ -98,13 +98,13 @@ def test_missing_vectors_are_filled_and_the_rest_stays(desk):
         "embedded 3 rows (selected 4, cleaned 0) from in.jsonl -> out.jsonl [fill_missing 4d]\n"
     )
     assert done.err == ""
-    found = result(desk)
+    actual = result(desk)
     tea = "type: Doc\ntitle: Tea\ntags: a, b\nyear: 1999"
-    assert is_close(found[0]["data"]["vector"], mock(tea))
-    assert is_close(found[2]["data"]["vector"], mock("type: Doc\ntitle: null"))
-    assert is_close(found[3]["data"]["v"], mock("type: Tag\nname: x"))
-    assert [found[at] for at in (1, 4, 5)] == [ROWS[at] for at in (1, 4, 5)]
-    assert list(found[0]["data"]) == ["title", "note", "tags", "year", "vector"]
+    assert is_close(actual[0]["data"]["vector"], mock(tea))
+    assert is_close(actual[2]["data"]["vector"], mock("type: Doc\ntitle: null"))
+    assert is_close(actual[3]["data"]["v"], mock("type: Tag\nname: x"))
+    assert [actual[at] for at in (1, 4, 5)] == [ROWS[at] for at in (1, 4, 5)]
+    assert list(actual[0]["data"]) == ["title", "note", "tags", "year", "vector"]
     assert not (desk.directory / "out.jsonl.tmp").exists()
 
 
@@ -127,18 +127,18 @@ def test_a_vector_is_written_as_short_as_it_can_be(desk):
 def test_many_rows_keep_their_order(desk):
     rows = [{"type": "Doc", "data": {"title": f"t{n}"}} for n in range(300)]
     seed(desk, *rows)
-    told = json.loads(desk.run("embed", *FILES, "--json").works())
-    assert (told["rows"], told["embedded_rows"]) == (300, 300)
-    found = result(desk)
-    assert [row["data"]["title"] for row in found] == [f"t{n}" for n in range(300)]
-    assert is_close(found[257]["data"]["vector"], mock("type: Doc\ntitle: t257"))
+    reported = json.loads(desk.run("embed", *FILES, "--json").works())
+    assert (reported["rows"], reported["embedded_rows"]) == (300, 300)
+    actual = result(desk)
+    assert [row["data"]["title"] for row in actual] == [f"t{n}" for n in range(300)]
+    assert is_close(actual[257]["data"]["vector"], mock("type: Doc\ntitle: t257"))
 
 
 def test_a_file_may_be_filled_in_place_and_again(desk):
-    place = ("--input", "in.jsonl", "--output", "in.jsonl", "--spec", "spec.json")
-    assert json.loads(desk.run("embed", *place, "--json").works())["embedded_rows"] == 3
+    location = ("--input", "in.jsonl", "--output", "in.jsonl", "--spec", "spec.json")
+    assert json.loads(desk.run("embed", *location, "--json").works())["embedded_rows"] == 3
     before = (desk.directory / "in.jsonl").read_bytes()
-    assert json.loads(desk.run("embed", *place, "--json").works())["embedded_rows"] == 0
+    assert json.loads(desk.run("embed", *location, "--json").works())["embedded_rows"] == 0
     assert (desk.directory / "in.jsonl").read_bytes() == before
 
 
@@ -167,9 +167,9 @@ def test_a_file_may_be_filled_in_place_and_again(desk):
     ],
 )
 def test_rows_are_chosen(desk, options, mode, selected, embedded, cleaned):
-    told = json.loads(desk.run("embed", *FILES, *options, "--json").works())
-    assert list(told) == SUMMARY
-    assert told == {
+    reported = json.loads(desk.run("embed", *FILES, *options, "--json").works())
+    assert list(reported) == SUMMARY
+    assert reported == {
         "input": "in.jsonl",
         "output": "out.jsonl",
         "rows": 6,
@@ -193,9 +193,9 @@ def test_cleaned_rows_have_no_vector(desk):
 
 def test_a_selected_row_gets_its_vector_anew(desk):
     desk.run("embed", *FILES, "--select", "Doc:title=Zoë").works()
-    found = result(desk)
-    assert is_close(found[1]["data"]["vector"], mock("type: Doc\ntitle: Zoë"))
-    assert found[0] == ROWS[0]
+    actual = result(desk)
+    assert is_close(actual[1]["data"]["vector"], mock("type: Doc\ntitle: Zoë"))
+    assert actual[0] == ROWS[0]
 
 
 # -- manifests ------------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ def test_a_selected_row_gets_its_vector_anew(desk):
 )
 def test_a_manifest_names_everything_relative_to_itself(desk, text, output):
     desk.write("m/seed.yaml", f"{text}\nembeddings: {json.dumps(SPEC)}\n")
-    told = json.loads(desk.run("embed", "--seed", "m/seed.yaml", "--json").works())
-    assert (told["input"], told["output"]) == ("m/../in.jsonl", output)
+    reported = json.loads(desk.run("embed", "--seed", "m/seed.yaml", "--json").works())
+    assert (reported["input"], reported["output"]) == ("m/../in.jsonl", output)
     assert len(result(desk, output)) == 6
 
 
@@ -315,46 +315,46 @@ def test_a_key_is_only_missed_when_something_needs_it(desk):
     desk.environ(OMNIGRAPH_EMBEDDINGS_MOCK="")
     desk.run("embed", *FILES).fails("OPENROUTER_API_KEY or OPENAI_API_KEY")
     seed(desk, ROWS[1])
-    told = json.loads(desk.run("embed", *FILES, "--json").works())
-    assert (told["embedded_rows"], told["model"]) == (0, "openai/text-embedding-3-large")
+    reported = json.loads(desk.run("embed", *FILES, "--json").works())
+    assert (reported["embedded_rows"], reported["model"]) == (0, "openai/text-embedding-3-large")
     desk.environ(OMNIGRAPH_EMBED_PROVIDER="nobody")
     desk.run("embed", *FILES).fails("unknown embedding provider 'nobody'")
 
 
 def test_a_provider_over_http_gets_the_texts_as_documents(desk):
-    with provider(openai(lambda text, size: [float(len(text))] + [0.0] * (size - 1))) as asked:
+    with provider(openai(lambda text, size: [float(len(text))] + [0.0] * (size - 1))) as requested:
         desk.environ(
             OMNIGRAPH_EMBEDDINGS_MOCK="",
             OMNIGRAPH_EMBED_PROVIDER="openai",
-            OMNIGRAPH_EMBED_BASE_URL=asked.url,
+            OMNIGRAPH_EMBED_BASE_URL=requested.url,
             OPENAI_API_KEY="key-1",
         )
-        told = json.loads(desk.run("embed", *FILES, "--json").works())
-        assert told["model"] == "text-embedding-3-large"
-        assert asked.texts[2] == "type: Tag\nname: x"
+        reported = json.loads(desk.run("embed", *FILES, "--json").works())
+        assert reported["model"] == "text-embedding-3-large"
+        assert requested.texts[2] == "type: Tag\nname: x"
         assert result(desk)[0]["data"]["vector"] == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_no_request_has_more_texts_than_the_provider_allows(desk):
     seed(desk, *({"type": "Tag", "data": {"name": f"t{n}"}} for n in range(300)))
-    with provider(gemini_batch(lambda text, size: [float(len(text))] * size)) as asked:
+    with provider(gemini_batch(lambda text, size: [float(len(text))] * size)) as requested:
         desk.environ(
             OMNIGRAPH_EMBEDDINGS_MOCK="",
             OMNIGRAPH_EMBED_PROVIDER="gemini",
-            OMNIGRAPH_EMBED_BASE_URL=asked.url,
+            OMNIGRAPH_EMBED_BASE_URL=requested.url,
             GEMINI_API_KEY="key-1",
         )
         desk.run("embed", *FILES).works()
-    sizes = [len(body["requests"]) for _, _, body in asked.requests]
+    sizes = [len(body["requests"]) for _, _, body in requested.requests]
     assert (sum(sizes), max(sizes) <= 100) == (300, True)
 
 
 def test_a_refusal_of_the_provider_names_the_lines(desk):
-    with provider((400, {})) as asked:
+    with provider((400, {})) as requested:
         desk.environ(
             OMNIGRAPH_EMBEDDINGS_MOCK="",
             OMNIGRAPH_EMBED_PROVIDER="openai",
-            OMNIGRAPH_EMBED_BASE_URL=asked.url,
+            OMNIGRAPH_EMBED_BASE_URL=requested.url,
             OPENAI_API_KEY="key-1",
         )
         done = desk.run("embed", *FILES)
@@ -367,9 +367,9 @@ def test_a_refusal_of_the_provider_names_the_lines(desk):
 
 
 def test_a_bar_shows_how_far_it_is_to_somebody_who_looks(tmp_path):
-    place = Place(tmp_path)
-    place.write("spec.json", json.dumps(SPEC))
-    place.write("in.jsonl", "".join(f"{json.dumps(row)}\n" for row in ROWS))
+    location = Workspace(tmp_path)
+    location.write("spec.json", json.dumps(SPEC))
+    location.write("in.jsonl", "".join(f"{json.dumps(row)}\n" for row in ROWS))
     ours, theirs = os.openpty()
     with os.fdopen(ours, "rb", buffering=0) as screen:
         done = subprocess.run(
@@ -389,12 +389,12 @@ def test_a_bar_shows_how_far_it_is_to_somebody_who_looks(tmp_path):
 
 
 def test_embed_as_a_process(tmp_path):
-    place = Place(tmp_path)
-    place.write("spec.json", json.dumps(SPEC))
+    location = Workspace(tmp_path)
+    location.write("spec.json", json.dumps(SPEC))
     rows = "".join(f"{json.dumps(row)}\n" for row in ROWS)
     piped = ("embed", "--input", "-", *FILES[2:])
-    done = place.process(*piped, stdin=rows.encode(), OMNIGRAPH_EMBEDDINGS_MOCK="1")
+    done = location.process(*piped, stdin=rows.encode(), OMNIGRAPH_EMBEDDINGS_MOCK="1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("embedded 3 rows (selected 4, cleaned 0) from - -> out.jsonl")
-    assert_fails(place.process("embed", *FILES), "in.jsonl: no such file or directory")
-    assert place.process("embed", "--seed").returncode == 2
+    assert_fails(location.process("embed", *FILES), "in.jsonl: no such file or directory")
+    assert location.process("embed", "--seed").returncode == 2

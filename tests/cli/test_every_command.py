@@ -14,7 +14,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.cli.parser import build_parser
 from omnigraph.cli.parser_tree import leaves
-from tests.cli.place import Place
+from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 
 pytestmark = pytest.mark.rotates(2)
@@ -216,25 +216,25 @@ def commands() -> dict[str, bool]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, how):
+def workspace(tmp_path_factory, how):
     """Files, a graph that is only read (``g.omni``), and one that is written (``w.omni``)."""
-    place = Place(tmp_path_factory.mktemp("every"))
-    place.write("s.pg", SCHEMA)
-    place.write("q.gq", READ)
-    place.write(
+    workspace = Workspace(tmp_path_factory.mktemp("every"))
+    workspace.write("s.pg", SCHEMA)
+    workspace.write("q.gq", READ)
+    workspace.write(
         "spec.json", '{"dimension": 4, "types": {"Person": {"target": "v", "fields": ["name"]}}}'
     )
-    place.write(
+    workspace.write(
         "d.jsonl",
         '{"type":"Person","data":{"name":"Ana","age":41,"photo":"base64:cGljdHVyZQ=="}}\n'
         '{"type":"Person","data":{"name":"Bo"}}\n'
         '{"edge":"Knows","from":"Ana","to":"Bo"}\n',
     )
-    Graph.init(place.directory / "p.omni", SCHEMA).close()
+    Graph.init(workspace.directory / "p.omni", SCHEMA).close()
     ids = {}
     for name in ("g.omni", "w.omni"):
-        with Graph.init(place.directory / name, SCHEMA) as graph:
-            ids["COMMIT"] = graph.load(place.directory / "d.jsonl").commit_id
+        with Graph.init(workspace.directory / name, SCHEMA) as graph:
+            ids["COMMIT"] = graph.load(workspace.directory / "d.jsonl").commit_id
             graph.tags.create("first")
             graph.branches.create("side")
             graph.branches.create("old")
@@ -243,9 +243,9 @@ def place(tmp_path_factory, how):
             ids["LAST"] = graph.mutate(added % "Di").commit_id
             if name == "g.omni":
                 ids["READ"] = ids["COMMIT"]
-                graph.maintenance.backup(place.directory / "bk0")
+                graph.maintenance.backup(workspace.directory / "bk0")
     ids["COMMIT"] = ids["READ"]
-    return getattr(place, how), ids
+    return getattr(workspace, how), ids
 
 
 def test_every_command_has_a_case():
@@ -264,31 +264,31 @@ def parametrized(names: Iterable[str]) -> pytest.MarkDecorator:
 
 
 @parametrized(name for name in CASES if name not in SERVED)
-def test_a_command_works(place, name):
-    call, ids = place
+def test_a_command_works(workspace, name):
+    call, ids = workspace
     case = CASES[name]
     arguments = [ids.get(word, word) for word in case.works]
     done = call(*name.split(), *arguments, stdin=case.stdin, OMNIGRAPH_EMBEDDINGS_MOCK="1")
     assert done.returncode == case.code, done.stderr
     assert case.text in done.stdout
     if case.keys is not None:
-        told = json.loads(done.stdout)
-        assert tuple(told)[: len(case.keys)] == case.keys
-        again = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+        reported = json.loads(done.stdout)
+        assert tuple(reported)[: len(case.keys)] == case.keys
+        again = json.dumps(reported, indent=2, ensure_ascii=False) + "\n"
         assert done.stdout == again
 
 
 @parametrized(CASES)
-def test_wrong_usage_exits_with_2(place, name):
-    call, _ = place
+def test_wrong_usage_exits_with_2(workspace, name):
+    call, _ = workspace
     done = call(*name.split(), "--no-such-option")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--no-such-option" in done.stderr
 
 
 @parametrized(name for name, case in CASES.items() if case.fails is not None)
-def test_a_failure_exits_with_1(place, name):
-    call, _ = place
+def test_a_failure_exits_with_1(workspace, name):
+    call, _ = workspace
     done = call(*name.split(), *CASES[name].fails)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     lines = done.stderr.splitlines()

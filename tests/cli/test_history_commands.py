@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from omnigraph import Graph
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.sampling import rotating
 
 pytestmark = pytest.mark.rotates(2)
@@ -42,10 +42,10 @@ def person(name: str, **data: object) -> dict[str, object]:
     return {"type": "Person", "data": {"name": name, **data}}
 
 
-def make(place: Place, name: str) -> list[str]:
+def make(workspace: Workspace, name: str) -> list[str]:
     """A graph, and the ids of main's commits, the oldest first."""
     photo = "base64:" + base64.b64encode(PHOTO).decode()
-    with Graph.init(place.directory / name, SCHEMA, durability="os") as graph:
+    with Graph.init(workspace.directory / name, SCHEMA, durability="os") as graph:
         graph.load(
             [
                 person("ana", age=41, photo=photo),
@@ -63,29 +63,29 @@ def make(place: Place, name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     """A directory with a graph that the tests only read."""
-    place = Place(tmp_path_factory.mktemp("history"))
-    place.ids = make(place, "g.omni")
-    return place
+    workspace = Workspace(tmp_path_factory.mktemp("history"))
+    workspace.ids = make(workspace, "g.omni")
+    return workspace
 
 
 @pytest.fixture
 def own(tmp_path):
     """One to write to."""
-    place = Place(tmp_path)
-    place.ids = make(place, "g.omni")
-    return place
+    workspace = Workspace(tmp_path)
+    workspace.ids = make(workspace, "g.omni")
+    return workspace
 
 
-def ask(place: Place, *arguments: str) -> str:
-    done = place.run(*arguments, "--uri", "g.omni")
+def ask(workspace: Workspace, *arguments: str) -> str:
+    done = workspace.run(*arguments, "--uri", "g.omni")
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def ask_json(place: Place, *arguments: str):
-    return json.loads(ask(place, *arguments, "--json"))
+def ask_json(workspace: Workspace, *arguments: str):
+    return json.loads(ask(workspace, *arguments, "--json"))
 
 
 # -- all of them ----------------------------------------------------------------------------------
@@ -115,8 +115,8 @@ def ask_json(place: Place, *arguments: str):
         ("index", "rebuild"),
     ],
 )
-def test_wrong_usage_exits_2(place, arguments):
-    done = place.run(*arguments)
+def test_wrong_usage_exits_2(workspace, arguments):
+    done = workspace.run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr
 
@@ -140,8 +140,8 @@ def test_wrong_usage_exits_2(place, arguments):
         (("index", "rebuild", "Cat"), "Cat"),
     ],
 )
-def test_what_fails_says_why(place, arguments, text):
-    assert_fails(place.run(*arguments, "--uri", "g.omni", "--quiet"), text)
+def test_what_fails_says_why(workspace, arguments, text):
+    assert_fails(workspace.run(*arguments, "--uri", "g.omni", "--quiet"), text)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_what_fails_says_why(place, arguments, text):
         "history commands",
     ),
 )
-def test_a_process_says_the_same(place, command):
+def test_a_process_says_the_same(workspace, command):
     arguments = command.split()
-    done, same = place.process(*arguments), place.run(*arguments)
+    done, same = workspace.process(*arguments), workspace.run(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (0, same.stdout, "")
 
 
@@ -176,40 +176,40 @@ edge:Knows +0 ~0 -1
 """
 
 
-def test_diff_shows_counts_and_then_every_row(place):
-    assert ask(place, "diff", "v1") == DIFFERENCES
-    assert ask(place, "diff", "v1", "--summary") == DIFFERENCES.partition("\n\n")[0] + "\n"
-    assert ask(place, "diff", "v1", "--kind", "edge", "--op", "delete").splitlines()[2:] == [
+def test_diff_shows_counts_and_then_every_row(workspace):
+    assert ask(workspace, "diff", "v1") == DIFFERENCES
+    assert ask(workspace, "diff", "v1", "--summary") == DIFFERENCES.partition("\n\n")[0] + "\n"
+    assert ask(workspace, "diff", "v1", "--kind", "edge", "--op", "delete").splitlines()[2:] == [
         "- edge Knows 'k1' ana → bo {\"since\": 2001}"
     ]
-    assert ask(place, "diff", "v1", "work", "--type", "Person").endswith(
+    assert ask(workspace, "diff", "v1", "work", "--type", "Person").endswith(
         '+ node Person \'cy\' {"name": "cy"}\n'
     )
-    assert ask(place, "diff", "main") == "no differences\n"
+    assert ask(workspace, "diff", "main") == "no differences\n"
 
 
-def test_the_json_of_a_diff(place):
-    told = ask_json(place, "diff", "v1", "work")
-    assert list(told) == ["from", "to", "stats", "tables", "schema_events", "changes"]
-    assert told["from"]["ref"] == "v1"
-    assert (told["to"]["ref"], told["to"]["branch"]) == ("work", "work")
-    assert told["stats"] == {
+def test_the_json_of_a_diff(workspace):
+    reported = ask_json(workspace, "diff", "v1", "work")
+    assert list(reported) == ["from", "to", "stats", "tables", "schema_events", "changes"]
+    assert reported["from"]["ref"] == "v1"
+    assert (reported["to"]["ref"], reported["to"]["branch"]) == ("work", "work")
+    assert reported["stats"] == {
         "inserts": 1,
         "updates": 0,
         "deletes": 0,
         "types_affected": ["Person"],
     }
-    assert told["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
-    assert [list(change) for change in told["changes"]] == [CHANGE_KEYS]
+    assert reported["tables"] == {"node:Person": {"inserted": 1, "updated": 0, "deleted": 0}}
+    assert [list(change) for change in reported["changes"]] == [CHANGE_KEYS]
 
 
-def test_a_script_learns_of_differences_by_the_exit_code(place):
-    assert place.run("diff", "v1", "--uri", "g.omni", "--exit-code").returncode == 1
-    assert place.run("diff", "v1", "v1", "--uri", "g.omni", "--exit-code").returncode == 0
+def test_a_script_learns_of_differences_by_the_exit_code(workspace):
+    assert workspace.run("diff", "v1", "--uri", "g.omni", "--exit-code").returncode == 1
+    assert workspace.run("diff", "v1", "v1", "--uri", "g.omni", "--exit-code").returncode == 0
 
 
-def test_long_values_are_only_begun(place):
-    line = ask(place, "commit", "changes", place.ids[1]).splitlines()[0]
+def test_long_values_are_only_begun(workspace):
+    line = ask(workspace, "commit", "changes", workspace.ids[1]).splitlines()[0]
     assert line.startswith('+ node Person \'ana\' {"age": 41, "name": "ana", "photo": "base64:')
     assert line.endswith("…}")
     assert len(line) < 200
@@ -218,34 +218,34 @@ def test_long_values_are_only_begun(place):
 # -- commit changes -------------------------------------------------------------------------------
 
 
-def test_what_one_commit_changed_page_by_page(place):
-    commit = place.ids[2]
-    assert ask(place, "commit", "changes", commit) == (
+def test_what_one_commit_changed_page_by_page(workspace):
+    commit = workspace.ids[2]
+    assert ask(workspace, "commit", "changes", commit) == (
         "~ node Person 'bo'  age: 33 → 34\n+ node Person 'dee' {\"name\": \"dee\"}\n"
     )
-    first = ask_json(place, "commit", "changes", commit, "--limit", "1")
+    first = ask_json(workspace, "commit", "changes", commit, "--limit", "1")
     assert list(first) == ["cause", "schema_events", "changes", "next_page_token"]
     assert list(first["cause"]) == COMMIT_KEYS
     assert (first["cause"]["graph_commit_id"], first["cause"]["actor_id"]) == (commit, "bo")
     assert [change["id"] for change in first["changes"]] == ["bo"]
     token = first["next_page_token"]
-    last = ask_json(place, "commit", "changes", commit, "--page-token", token)
+    last = ask_json(workspace, "commit", "changes", commit, "--page-token", token)
     assert [change["id"] for change in last["changes"]] == ["dee"]
     assert last["next_page_token"] is None
-    human = ask(place, "commit", "changes", commit, "--limit", "1")
+    human = ask(workspace, "commit", "changes", commit, "--limit", "1")
     assert human.endswith(f"next_page_token: {token}\n")
 
 
-def test_a_commit_without_such_changes_is_not_followed_by_others(place):
-    told = ask_json(place, "commit", "changes", place.ids[2], "--kind", "edge")
-    assert (told["changes"], told["next_page_token"]) == ([], None)
-    assert ask_json(place, "commit", "changes", place.ids[0])["changes"] == []
+def test_a_commit_without_such_changes_is_not_followed_by_others(workspace):
+    reported = ask_json(workspace, "commit", "changes", workspace.ids[2], "--kind", "edge")
+    assert (reported["changes"], reported["next_page_token"]) == ([], None)
+    assert ask_json(workspace, "commit", "changes", workspace.ids[0])["changes"] == []
 
 
-def test_a_page_token_belongs_to_its_commit(place):
-    first = ask_json(place, "commit", "changes", place.ids[2], "--limit", "1")
-    done = place.run(
-        "commit", "changes", place.ids[1], "--page-token", first["next_page_token"],
+def test_a_page_token_belongs_to_its_commit(workspace):
+    first = ask_json(workspace, "commit", "changes", workspace.ids[2], "--limit", "1")
+    done = workspace.run(
+        "commit", "changes", workspace.ids[1], "--page-token", first["next_page_token"],
         "--uri", "g.omni",
     )  # fmt: skip
     assert_fails(done, "belongs to another commit")
@@ -254,9 +254,9 @@ def test_a_page_token_belongs_to_its_commit(place):
 # -- changes --------------------------------------------------------------------------------------
 
 
-def test_a_feed_is_read_page_by_page(place):
-    start = ("--start", f"after:{place.ids[0]}")
-    page = ask_json(place, "changes", "poll", "--limit", "3", *start)
+def test_a_feed_is_read_page_by_page(workspace):
+    start = ("--start", f"after:{workspace.ids[0]}")
+    page = ask_json(workspace, "changes", "poll", "--limit", "3", *start)
     assert list(page) == ["blocks", "cursor", "caught_up"]
     assert list(page["blocks"][0]) == [
         "commit_id",
@@ -268,21 +268,21 @@ def test_a_feed_is_read_page_by_page(place):
         "changes",
         "is_complete",
     ]
-    assert [block["commit_id"] for block in page["blocks"]] == [place.ids[1]]
+    assert [block["commit_id"] for block in page["blocks"]] == [workspace.ids[1]]
     assert page["caught_up"] is False
-    rest = ask_json(place, "changes", "poll", "--cursor", page["cursor"])
-    assert [block["commit_id"] for block in rest["blocks"]] == place.ids[2:]
+    rest = ask_json(workspace, "changes", "poll", "--cursor", page["cursor"])
+    assert [block["commit_id"] for block in rest["blocks"]] == workspace.ids[2:]
     assert rest["caught_up"] is True
-    assert ask_json(place, "changes", "poll", "--start", "now")["blocks"] == []
-    after = ask_json(place, "changes", "poll", "--start", f"after:{place.ids[2]}")
+    assert ask_json(workspace, "changes", "poll", "--start", "now")["blocks"] == []
+    after = ask_json(workspace, "changes", "poll", "--start", f"after:{workspace.ids[2]}")
     assert [block["actor"] for block in after["blocks"]] == ["ana"]
 
 
-def test_a_feed_for_people(place):
-    lines = ask(place, "changes", "poll", "--op", "update", "--op", "delete").splitlines()
+def test_a_feed_for_people(workspace):
+    lines = ask(workspace, "changes", "poll", "--op", "update", "--op", "delete").splitlines()
     assert [line.split()[:2] for line in lines if line.startswith("commit")] == [
-        ["commit", place.ids[2]],
-        ["commit", place.ids[3]],
+        ["commit", workspace.ids[2]],
+        ["commit", workspace.ids[3]],
     ]
     assert lines[0].endswith(" UTC by bo")
     assert lines[1] == "  ~ node Person 'bo'  age: 33 → 34"
@@ -311,8 +311,8 @@ def test_the_schema_is_shown_before_the_rows(own):
     assert ask(own, "diff", own.ids[3], apply).splitlines() == events
     done = own.run("diff", own.ids[3], apply, "--uri", "g.omni", "--exit-code")
     assert done.returncode == 1
-    told = ask_json(own, "changes", "poll", *start, "--op", "schema")
-    (event, _) = told["blocks"][0]["schema_events"]
+    reported = ask_json(own, "changes", "poll", *start, "--op", "schema")
+    (event, _) = reported["blocks"][0]["schema_events"]
     assert event == {
         "kind": "rename_property",
         "type_kind": "node",
@@ -322,21 +322,28 @@ def test_the_schema_is_shown_before_the_rows(own):
         "type_id": event["type_id"],
         "property_id": event["property_id"],
     }
-    assert len(told["blocks"]) == 1
+    assert len(reported["blocks"]) == 1
     shown = own.run("log", "g.omni", "--type", "Person", "--oneline").stdout
     assert apply in shown
 
 
-def test_a_baseline_holds_the_cursor_for_what_follows(place, tmp_path):
+def test_a_baseline_holds_the_cursor_for_what_follows(workspace, tmp_path):
     out = tmp_path / "base.jsonl"
-    told = ask_json(place, "changes", "baseline", "--branch", "work", "--out", str(out))
-    assert list(told) == ["uri", "branch", "out", "records", "snapshot_commit_id", "resume_cursor"]
+    reported = ask_json(workspace, "changes", "baseline", "--branch", "work", "--out", str(out))
+    assert list(reported) == [
+        "uri",
+        "branch",
+        "out",
+        "records",
+        "snapshot_commit_id",
+        "resume_cursor",
+    ]
     lines = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
-    assert len(lines) == told["records"] + 1 == 5
-    assert lines[-1]["baseline"]["resume_cursor"] == told["resume_cursor"]
-    cursor = ("--branch", "work", "--cursor", told["resume_cursor"])
-    assert ask_json(place, "changes", "poll", *cursor)["blocks"] == []
-    human = ask(place, "changes", "baseline", "--out", str(out))
+    assert len(lines) == reported["records"] + 1 == 5
+    assert lines[-1]["baseline"]["resume_cursor"] == reported["resume_cursor"]
+    cursor = ("--branch", "work", "--cursor", reported["resume_cursor"])
+    assert ask_json(workspace, "changes", "poll", *cursor)["blocks"] == []
+    human = ask(workspace, "changes", "baseline", "--out", str(out))
     assert human.startswith(f"wrote 3 records of branch main to {out}\ncursor: ")
 
 
@@ -378,8 +385,8 @@ def test_a_commit_is_taken_back_and_brought_again(own):
         f"would have reverted {own.ids[3]} into main: merged\n  edge:Knows +1 ~0 -0\n"
     )
     done = own.run("revert", own.ids[3], "--store", "g.omni", "--as", "zoe", "--json")
-    told = json.loads(done.stdout)
-    assert list(told) == [
+    reported = json.loads(done.stdout)
+    assert list(reported) == [
         "source",
         "target",
         "outcome",
@@ -391,12 +398,12 @@ def test_a_commit_is_taken_back_and_brought_again(own):
         "resolved",
     ]
     assert done.stderr == "omnigraph revert → g.omni (direct, local)\n"
-    assert (told["source"], told["actor_id"]) == (own.ids[3], "zoe")
+    assert (reported["source"], reported["actor_id"]) == (own.ids[3], "zoe")
     assert ask(own, "diff", own.ids[2]) == "no differences\n"
     picked = own.run("cherry-pick", own.ids[3], "--uri", "g.omni", "--branch", "work", "--quiet")
     assert picked.stdout.startswith(f"picked {own.ids[3]} into work: merged\n")
     kinds = own.run("log", "g.omni", "--all", "--json", "--limit", "2").stdout
-    assert {each["kind"] for each in json.loads(kinds)["commits"]} == {"revert", "cherry-pick"}
+    assert {load["kind"] for load in json.loads(kinds)["commits"]} == {"revert", "cherry-pick"}
 
 
 def test_a_commit_that_was_built_upon_conflicts_until_that_is_decided(own):
@@ -422,14 +429,14 @@ def test_blame_names_the_commit_and_where_a_merge_took_it_from(own):
     lines = ask(own, "blame", "Person", "cy").splitlines()
     assert lines[0].startswith(f"Person 'cy' written by {merge} branch=main actor=zoe ")
     assert lines[1].startswith(f"  merged from {origin} branch=work actor=cy ")
-    told = ask_json(own, "blame", "Knows", "k1")
-    assert list(told) == ["type_name", "id", "op", "commit", "origin"]
-    assert (told["op"], told["commit"]["graph_commit_id"], told["origin"]) == (
+    reported = ask_json(own, "blame", "Knows", "k1")
+    assert list(reported) == ["type_name", "id", "op", "commit", "origin"]
+    assert (reported["op"], reported["commit"]["graph_commit_id"], reported["origin"]) == (
         "delete",
         own.ids[3],
         None,
     )
-    assert list(told["commit"]) == COMMIT_KEYS
+    assert list(reported["commit"]) == COMMIT_KEYS
 
 
 # -- tags -----------------------------------------------------------------------------------------
@@ -439,9 +446,9 @@ def test_a_tag_is_made_moved_listed_and_deleted(own):
     made = own.run(
         "tag", "create", "v2", "--commit", own.ids[2], "--store", "g.omni", "--as", "zoe", "--json"
     )
-    told = json.loads(made.stdout)
-    assert list(told) == ["uri", "name", "graph_commit_id", "created_at", "actor_id"]
-    assert (told["name"], told["graph_commit_id"]) == ("v2", own.ids[2])
+    reported = json.loads(made.stdout)
+    assert list(reported) == ["uri", "name", "graph_commit_id", "created_at", "actor_id"]
+    assert (reported["name"], reported["graph_commit_id"]) == ("v2", own.ids[2])
     assert made.stderr == "omnigraph tag create → g.omni (direct, local)\n"
     again = own.run("tag", "create", "v2", "--uri", "g.omni", "--quiet")
     assert_fails(again, "tag 'v2' exists already\nhint: pass --move to move it")
@@ -465,22 +472,22 @@ def test_a_tag_is_made_moved_listed_and_deleted(own):
 BLOB = ("node", "Person", "ana", "photo")
 
 
-def test_a_blob_goes_to_a_pipe_or_a_file_whole_or_in_part(place, tmp_path):
+def test_a_blob_goes_to_a_pipe_or_a_file_whole_or_in_part(workspace, tmp_path):
     out = tmp_path / "photo.gz"
-    done = place.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(out))
+    done = workspace.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(out))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"wrote 1024 bytes to {out}\n"
     assert out.read_bytes() == PHOTO
-    place.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(out), "--offset", "250",
-              "--length", "10", "--snapshot", place.ids[1])  # fmt: skip
+    workspace.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(out), "--offset", "250",
+              "--length", "10", "--snapshot", workspace.ids[1])  # fmt: skip
     assert out.read_bytes() == PHOTO[250:260]
     assert [path.name for path in tmp_path.iterdir()] == ["photo.gz"]
     part = ("--store", "g.omni", "--offset", "1000", "--branch", "work")
     piped = subprocess.run(
         [sys.executable, "-m", "omnigraph.cli", "blob", "get", *BLOB, *part],
-        cwd=place.directory,
+        cwd=workspace.directory,
         capture_output=True,
-        env={**os.environ, "OMNIGRAPH_HOME": str(place.directory)},
+        env={**os.environ, "OMNIGRAPH_HOME": str(workspace.directory)},
         check=True,
     )
     assert (piped.stdout, piped.stderr) == (PHOTO[1000:], b"")
@@ -490,28 +497,28 @@ def test_a_large_blob_is_written_piece_by_piece(own, monkeypatch):
     from omnigraph.cli.commands import blob
 
     monkeypatch.setattr(blob, "CHUNK_BYTES", 100)
-    place = own.directory / "out.bin"
-    own.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(place), "--length", "1001")
-    assert place.read_bytes() == PHOTO[:1001]
-    own.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(place), "--offset", "5000")
-    assert place.read_bytes() == b""
+    workspace = own.directory / "out.bin"
+    own.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(workspace), "--length", "1001")
+    assert workspace.read_bytes() == PHOTO[:1001]
+    own.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", str(workspace), "--offset", "5000")
+    assert workspace.read_bytes() == b""
 
 
-def test_a_blob_is_not_shown_on_a_terminal(place, monkeypatch):
+def test_a_blob_is_not_shown_on_a_terminal(workspace, monkeypatch):
     monkeypatch.setattr("omnigraph.cli.output.terminal.is_terminal", lambda stream: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    done = place.run("blob", "get", *BLOB, "--uri", "g.omni")
+    done = workspace.run("blob", "get", *BLOB, "--uri", "g.omni")
     assert_fails(done, "refusing to write binary data to a terminal")
 
 
-def test_a_blob_that_cannot_be_written_names_the_file(place):
-    done = place.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", "no/where.bin")
+def test_a_blob_that_cannot_be_written_names_the_file(workspace):
+    done = workspace.run("blob", "get", *BLOB, "--uri", "g.omni", "--out", "no/where.bin")
     assert_fails(done, "cannot write 'no/where.bin': no such file or directory")
 
 
-def test_what_is_known_of_a_blob(place):
-    assert ask(place, "blob", "stat", *BLOB) == "size: 1024\nmanaged: yes\n"
-    assert ask_json(place, "blob", "stat", *BLOB) == {
+def test_what_is_known_of_a_blob(workspace):
+    assert ask(workspace, "blob", "stat", *BLOB) == "size: 1024\nmanaged: yes\n"
+    assert ask_json(workspace, "blob", "stat", *BLOB) == {
         "entity": "node",
         "type": "Person",
         "id": "ana",
@@ -539,17 +546,17 @@ def test_indexes_are_shown_completed_and_built_anew(own):
         own.run("index", "rebuild", "Person", "name", "--uri", "g.omni", "--json").stdout
     )
     assert list(built) == ["uri", "branch", "commit_id", "seconds", "built", "indexes"]
-    assert {each["kind"] for each in built["built"]} == {"equality", "text"}
+    assert {item["kind"] for item in built["built"]} == {"equality", "text"}
     status = json.loads(own.run("index", "status", "g.omni", "--json").stdout)
-    assert {each["column"] for each in status["indexes"] if each["built"]} >= {"id", "name"}
+    assert {item["column"] for item in status["indexes"] if item["built"]} >= {"id", "name"}
     names = {
-        each["kind"] for each in json.loads(own.run("log", "g.omni", "--json").stdout)["commits"]
+        item["kind"] for item in json.loads(own.run("log", "g.omni", "--json").stdout)["commits"]
     }
     assert "indexes" in names
 
 
 def test_indexes_of_vectors_tell_what_they_find(tmp_path):
-    place = Place(tmp_path)
+    workspace = Workspace(tmp_path)
     schema = "node Doc { name: String @key  v: Vector(4) @index }"
     with Graph.init(tmp_path / "v.omni", schema, durability="os") as graph:
         rows = [
@@ -558,8 +565,8 @@ def test_indexes_of_vectors_tell_what_they_find(tmp_path):
         ]
         graph.load(rows)
         graph.indexes.ensure()
-    plain = place.run("index", "status", "v.omni").stdout
-    measured = place.run("index", "status", "v.omni", "--measure-recall").stdout
+    plain = workspace.run("index", "status", "v.omni").stdout
+    measured = workspace.run("index", "status", "v.omni", "--measure-recall").stdout
     assert " recall=" not in plain
     assert " recall=" in measured
     assert "  metric: " in plain

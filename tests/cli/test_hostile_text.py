@@ -36,8 +36,8 @@ from omnigraph.escaping import escape, has_controls
 from omnigraph.lang.diagnostics import Diagnostic, Phase, Source, Span
 from omnigraph.logs import logger
 from omnigraph.write.load.job import LoadDestination
-from tests.cli.place import Place
 from tests.cli.test_every_command import commands
+from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 
 UNSAFE = re.compile(
@@ -119,24 +119,26 @@ class Hostile:
 
     def __init__(self, directory: Path, text: str) -> None:
         self.text = text
-        self.place = Place(directory)
+        self.workspace = Workspace(directory)
         self.name = text.replace("/", "_")
         # Lance cannot have control characters in the path of a graph.
         self.graph = re.sub("[\x00-\x1f\x7f-\x9f]", "", self.name)
         self.ids = hostile_graph(directory / f"{self.graph}.omni", text)
         shutil.copytree(directory / f"{self.graph}.omni", directory / f"{self.graph}.w.omni")
-        self.place.write("s.pg", SCHEMA)
-        self.place.write("q.gq", "query q() { match { $p: Person } return { $p.name, $p.note } }\n")
-        self.place.write(f"{self.name}.pg", f"node A {{ }} // {text}\n{text}")
-        self.place.write(f"{self.name}.gq", f"query {text}")
-        self.place.write("later.pg", SCHEMA.replace("note", "remark"))
+        self.workspace.write("s.pg", SCHEMA)
+        self.workspace.write(
+            "q.gq", "query q() { match { $p: Person } return { $p.name, $p.note } }\n"
+        )
+        self.workspace.write(f"{self.name}.pg", f"node A {{ }} // {text}\n{text}")
+        self.workspace.write(f"{self.name}.gq", f"query {text}")
+        self.workspace.write("later.pg", SCHEMA.replace("note", "remark"))
         data = {"type": "Person", "data": {"name": text + "!", text: 1}}
-        self.place.write(f"{self.name}.jsonl", json.dumps(data))
+        self.workspace.write(f"{self.name}.jsonl", json.dumps(data))
         spec = {"dimension": 4, "types": {"Person": {"target": "v", "fields": ["name"]}}}
-        self.place.write("spec.json", json.dumps(spec))
+        self.workspace.write("spec.json", json.dumps(spec))
         profile = {f"p{text}": {"store": f"{text}.omni"}, "two": {"store": "a", "server": text}}
         (directory / ".operator").mkdir(exist_ok=True)
-        self.place.write(
+        self.workspace.write(
             ".operator/config.yaml", json.dumps({"profiles": profile, text: 1, "servers": {}})
         )
 
@@ -148,12 +150,14 @@ class Hostile:
             "PROFILE": f"p{self.text}",
             **self.ids,
         }
-        return re.sub(r"<(\w+)>", lambda found: names[found[1]], word)
+        return re.sub(r"<(\w+)>", lambda actual: names[actual[1]], word)
 
     def run(self, command: str, words: tuple[str, ...], stdin: str = ""):
         filled = [self.fill(word) for word in words]
         given = self.fill(stdin).encode("utf-8", "surrogateescape")
-        return self.place.run(*command.split(), *filled, stdin=given, OMNIGRAPH_EMBEDDINGS_MOCK="1")
+        return self.workspace.run(
+            *command.split(), *filled, stdin=given, OMNIGRAPH_EMBEDDINGS_MOCK="1"
+        )
 
 
 G, W = "<GRAPH>.omni", "<GRAPH>.w.omni"
@@ -443,8 +447,8 @@ def test_a_caret_stands_under_its_place(text):
     source = Source(f"{text}.gq", line)
     at = line.index("?")
     message, hint = f"unexpected {text}", f"not {text}"
-    found = Diagnostic(Phase.PARSE, "P001", message, source, Span(at, at + 1), hint)
-    shown = found.render().split("\n")
+    actual = Diagnostic(Phase.PARSE, "P001", message, source, Span(at, at + 1), hint)
+    shown = actual.render().split("\n")
     assert len(shown) == 4
     assert UNSAFE.search("\n".join(shown)) is None
     assert shown[1][shown[2].index("^")] == "?"
@@ -567,25 +571,25 @@ def test_an_actor_without_control_characters(tmp_path, actor):
 
 
 def test_an_actor_is_kept_exactly(tmp_path):
-    place = Place(tmp_path)
-    place.write("d.jsonl", '{"type": "Person", "data": {"name": "n"}}')
+    location = Workspace(tmp_path)
+    location.write("d.jsonl", '{"type": "Person", "data": {"name": "n"}}')
     (tmp_path / ".operator").mkdir()
-    place.write(".operator/config.yaml", 'operator: {actor: " sp "}')
+    location.write(".operator/config.yaml", 'operator: {actor: " sp "}')
     Graph.init(tmp_path / "g.omni", SCHEMA, durability="os").close()
     load = ("load", "g.omni", "--data", "d.jsonl", "--mode", "merge")
-    assert place.run(*load).returncode == 0
-    assert place.run(*load, "--as", "ä x ").returncode == 0
+    assert location.run(*load).returncode == 0
+    assert location.run(*load, "--as", "ä x ").returncode == 0
     with Graph.open(tmp_path / "g.omni", "r") as graph:
         assert [commit.actor for commit in graph.commits()][:2] == ["ä x ", " sp "]
-    place.write(".operator/config.yaml", 'operator: {actor: "a\\nb"}')
-    done = place.run(*load)
+    location.write(".operator/config.yaml", 'operator: {actor: "a\\nb"}')
+    done = location.run(*load)
     assert done.returncode == 1
     assert "`operator.actor` cannot hold control characters" in done.stderr
-    place.write(".operator/config.yaml", "operator: {actor: ana}")
+    location.write(".operator/config.yaml", "operator: {actor: ana}")
     # Nobody else is taken for somebody without a name.
-    done = place.run(*load, "--as", "")
+    done = location.run(*load, "--as", "")
     assert (done.returncode, "actor must have" in done.stderr) == (1, True)
-    done = place.run(*load, "--as", "a\nb")
+    done = location.run(*load, "--as", "a\nb")
     assert (done.returncode, "control characters" in done.stderr) == (1, True)
 
 
@@ -593,8 +597,8 @@ def test_tab_in_the_shell_offers_nothing_that_cannot_be_typed(tmp_path):
     hostile_graph(tmp_path / "g.omni", "x\x1b[2J")
     with Graph.open(tmp_path / "g.omni", "r") as graph:
         session = Session(graph, GraphTarget("g", None, None), None, None, is_live=True)
-        found = Completion(session).find([], ".at ", "")
-        assert "side" in found
-        assert not any(map(has_controls, found))
+        actual = Completion(session).find([], ".at ", "")
+        assert "side" in actual
+        assert not any(map(has_controls, actual))
         session.pinned_name = "x\x1b[2J\n"
         assert session.prompt == "omnigraph:main@x\\x1b[2J\\n> "

@@ -17,7 +17,7 @@ from omnigraph.errors import MemoryExceeded
 from omnigraph.exhaustion import as_memory_exceeded
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.failures import translate_lance
-from tests.cli.place import Place
+from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 
 SCHEMA = "node Person { name: String @key }"
@@ -40,30 +40,30 @@ FirstReads.check_version_file = lambda *given: None
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Place:
-    place = Place(tmp_path_factory.mktemp("below"))
+def workspace(tmp_path_factory) -> Workspace:
+    workspace = Workspace(tmp_path_factory.mktemp("below"))
     rows = [{"type": "Person", "data": {"name": f"n{n:03}"}} for n in range(200)]
-    place.write("d.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    workspace.write("d.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
     for name in ("g.omni", "w.omni", "damaged.omni"):
-        with Graph.init(place.directory / name, SCHEMA, durability="os") as graph:
-            graph.load(place.directory / "d.jsonl")
-    for file in (place.directory / "damaged.omni").glob("nodes/*/_versions/*.manifest"):
+        with Graph.init(workspace.directory / name, SCHEMA, durability="os") as graph:
+            graph.load(workspace.directory / "d.jsonl")
+    for file in (workspace.directory / "damaged.omni").glob("nodes/*/_versions/*.manifest"):
         # An impossible length, on which Lance panics.
         file.write_bytes(b"\xff" * 40 + file.read_bytes()[40:])
-    place.write("sitecustomize.py", UNCHECKED)
-    return place
+    workspace.write("sitecustomize.py", UNCHECKED)
+    return workspace
 
 
 # -- panics ---------------------------------------------------------------------------------------
 
 
-def on_damage(place: Place, **environ: str) -> subprocess.CompletedProcess[str]:
+def on_damage(workspace: Workspace, **environ: str) -> subprocess.CompletedProcess[str]:
     words = [word.replace("g.omni", "damaged.omni") for word in QUERY]
-    return place.process(*words, PYTHONPATH=str(place.directory), **environ)
+    return workspace.process(*words, PYTHONPATH=str(workspace.directory), **environ)
 
 
-def test_a_panic_is_a_typed_error_and_nothing_else(place):
-    done = on_damage(place, LANCE_LOG="debug")
+def test_a_panic_is_a_typed_error_and_nothing_else(workspace):
+    done = on_damage(workspace, LANCE_LOG="debug")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: 'nodes/")
     assert done.stderr.endswith("code: storage_corrupt\n")
@@ -71,14 +71,14 @@ def test_a_panic_is_a_typed_error_and_nothing_else(place):
     assert [noise for noise in NOISE if noise in done.stderr] == []
 
 
-def test_who_asks_for_it_sees_what_libraries_say(place):
-    done = on_damage(place, OMNIGRAPH_DEBUG="1")
+def test_who_asks_for_it_sees_what_libraries_say(workspace):
+    done = on_damage(workspace, OMNIGRAPH_DEBUG="1")
     assert done.returncode == 1
     assert "panicked" in done.stderr
     assert done.stderr.endswith("code: storage_corrupt\n")
 
 
-def test_a_program_that_uses_the_library_keeps_its_stderr(place):
+def test_a_program_that_uses_the_library_keeps_its_stderr(workspace):
     """Also one that calls ``main`` with arguments: only the program itself may take it."""
     program = (
         "import os, sys; from omnigraph.cli import main; code = main(sys.argv[1:]); "
@@ -87,8 +87,8 @@ def test_a_program_that_uses_the_library_keeps_its_stderr(place):
     words = [word.replace("g.omni", "damaged.omni") for word in QUERY]
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
-        cwd=place.directory,
-        env={**os.environ, "PYTHONPATH": str(place.directory)},
+        cwd=workspace.directory,
+        env={**os.environ, "PYTHONPATH": str(workspace.directory)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -109,12 +109,12 @@ _LIMIT = (
 )
 
 
-def limited(place: Place, words: tuple[str, ...], megabytes: int) -> tuple[int, str, str]:
+def limited(workspace: Workspace, words: tuple[str, ...], megabytes: int) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "omnigraph.cli", *words]
     done = subprocess.run(
         [sys.executable, "-c", _LIMIT, str(megabytes), *command],
-        cwd=place.directory,
-        env={**os.environ, "OMNIGRAPH_HOME": str(place.directory / ".operator")},
+        cwd=workspace.directory,
+        env={**os.environ, "OMNIGRAPH_HOME": str(workspace.directory / ".operator")},
         capture_output=True,
         text=True,
         timeout=300,
@@ -131,8 +131,8 @@ LIMITS = (64, 100, 160, 200, 250, 300, 400, 500, 600, 700, 800, 1000, 1500, 2000
     ("words", "megabytes"),
     rotating([(words, size) for words in (QUERY, LOAD) for size in LIMITS], 1, "memory limits"),
 )
-def test_too_little_memory_is_a_typed_error(place, words, megabytes):
-    code, out, err = limited(place, words, megabytes)
+def test_too_little_memory_is_a_typed_error(workspace, words, megabytes):
+    code, out, err = limited(workspace, words, megabytes)
     assert [noise for noise in NOISE if noise in err] == []
     assert "internal error" not in err
     if code == 0:
@@ -142,15 +142,15 @@ def test_too_little_memory_is_a_typed_error(place, words, megabytes):
         assert "Error: the process ran out of memory" in err
         assert err.endswith("code: memory_exceeded\n")
         assert "hint: raise its limit" in err
-    with Graph.open(place.directory / "w.omni", durability="os") as graph:
+    with Graph.open(workspace.directory / "w.omni", durability="os") as graph:
         assert graph.maintenance.verify().problems == ()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the limit does not bind")
-def test_a_limit_changes_nothing_where_there_is_enough(place):
-    assert limited(place, QUERY, 1 << 14) == (0, place.run(*QUERY).stdout, "")
-    assert limited(place, ("query", "--no-such-option"), 1 << 14)[0] == 2
+def test_a_limit_changes_nothing_where_there_is_enough(workspace):
+    assert limited(workspace, QUERY, 1 << 14) == (0, workspace.run(*QUERY).stdout, "")
+    assert limited(workspace, ("query", "--no-such-option"), 1 << 14)[0] == 2
 
 
 def panic(text: str) -> BaseException:

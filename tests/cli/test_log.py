@@ -28,14 +28,14 @@ from omnigraph.cli.output.report import show_paged
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 
 # -- the drawing ----------------------------------------------------------------------------------
 
 
 def dots(history: str) -> list[CommitNode]:
     """``"b a; a"``: commits with their parents, children first."""
-    words = [each.split() for each in history.split(";")]
+    words = [item.split() for item in history.split(";")]
     return [CommitNode(name, tuple(parents), (f"={name}",)) for name, *parents in words]
 
 
@@ -199,13 +199,13 @@ class DrawingReader:
     def read(self, line: str) -> None:
         drawn, sign, name = line.partition("=")
         crossing = {
-            column: found
-            for column, found in self._landing.items()
+            column: actual
+            for column, actual in self._landing.items()
             if not sign and drawn[2 * column - 1 : 2 * column + 1] == "/|" and column
         }
-        for column, found in self._landing.items():
+        for column, actual in self._landing.items():
             if column not in crossing:
-                self._flows.setdefault(column, set()).update(found)
+                self._flows.setdefault(column, set()).update(actual)
         self._landing = {}
         if sign:
             # A line that is not drawn beside a commit has ended above it.
@@ -225,17 +225,17 @@ class DrawingReader:
 
     def _move(self, drawn: str, crossing: dict[int, set[str]]) -> None:
         flows: dict[int, set[str]] = defaultdict(set)
-        for place, sign in enumerate(drawn):
-            column = place // 2
+        for workspace, sign in enumerate(drawn):
+            column = workspace // 2
             if sign == "|":
                 flows[column] |= self._flows[column]
             elif sign == "\\":
                 flows[column + 1] |= self._flows[column]
             elif sign == "/":
-                found = crossing.get(column + 1) or self._flows[column + 1]
-                while place > 1 and drawn[place - 2] == "_":
-                    place -= 2
-                self._landing[place // 2] = set(found)
+                actual = crossing.get(column + 1) or self._flows[column + 1]
+                while workspace > 1 and drawn[workspace - 2] == "_":
+                    workspace -= 2
+                self._landing[workspace // 2] = set(actual)
         self._flows = dict(flows)
 
 
@@ -244,14 +244,14 @@ def histories(draw_one):
     """Up to a dozen commits, each with up to three of the later ones as parents."""
     count = draw_one(st.integers(1, 12))
     names = [f"c{number}" for number in range(count)]
-    found = []
+    matches = []
     for at, name in enumerate(names):
         later = names[at + 1 :]
         parents = (
             draw_one(st.lists(st.sampled_from(later), max_size=3, unique=True)) if later else []
         )
-        found.append((name, tuple(parents)))
-    return found
+        matches.append((name, tuple(parents)))
+    return matches
 
 
 @given(histories())
@@ -293,10 +293,10 @@ def person(name: str, age: int | None = None) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     """A graph with a branch that was merged, one that was not, and a tag."""
-    place = Place(tmp_path_factory.mktemp("log"))
-    with Graph.init(place.directory / "g.omni", SCHEMA, durability="os") as graph:
+    workspace = Workspace(tmp_path_factory.mktemp("log"))
+    with Graph.init(workspace.directory / "g.omni", SCHEMA, durability="os") as graph:
         graph.load([person("ana", 41), person("bo")], actor="ana")
         graph.tags.create("v1")
         graph.branches.create("work")
@@ -306,22 +306,22 @@ def place(tmp_path_factory):
         graph.load([person("dee")], branch="other", actor="cy")
         graph.merge("work", actor="ana")
         main = [commit.commit_id for commit in reversed(graph.commits())]
-        place.names = {commit: f"v{number}" for number, commit in enumerate(main, 1)}
-        place.names[graph.commits("work")[0].commit_id] = "w"
-        place.names[graph.commits("other")[0].commit_id] = "o"
-    return place
+        workspace.names = {commit: f"v{number}" for number, commit in enumerate(main, 1)}
+        workspace.names[graph.commits("work")[0].commit_id] = "w"
+        workspace.names[graph.commits("other")[0].commit_id] = "o"
+    return workspace
 
 
-def drawn(place: Place, *options: str) -> str:
+def drawn(workspace: Workspace, *options: str) -> str:
     """The drawing, with a short name for every commit and no times."""
-    done = place.run("log", "g.omni", *options)
+    done = workspace.run("log", "g.omni", *options)
     assert (done.returncode, done.stderr) == (0, "")
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "NOW", done.stdout)
-    return re.sub(r"01[0-9A-Z]{24}", lambda found: place.names[found[0]], text)
+    return re.sub(r"01[0-9A-Z]{24}", lambda actual: workspace.names[actual[0]], text)
 
 
-def test_the_history_of_a_branch_is_drawn_with_what_was_merged(place):
-    assert drawn(place) == dedent(
+def test_the_history_of_a_branch_is_drawn_with_what_was_merged(workspace):
+    assert drawn(workspace) == dedent(
         r"""
         *  v4 (main)
         |\ NOW  merge of work by ana
@@ -337,8 +337,8 @@ def test_the_history_of_a_branch_is_drawn_with_what_was_merged(place):
     ).lstrip("\n")
 
 
-def test_all_branches_in_one_line_for_each_commit(place):
-    assert drawn(place, "--all", "--oneline", "--no-pager") == dedent(
+def test_all_branches_in_one_line_for_each_commit(workspace):
+    assert drawn(workspace, "--all", "--oneline", "--no-pager") == dedent(
         r"""
         *  v4 (main) NOW merge of work by ana
         |\
@@ -354,18 +354,18 @@ def test_all_branches_in_one_line_for_each_commit(place):
     ).lstrip("\n")
 
 
-def test_filters_and_counts(place):
-    assert drawn(place, "--actor", "bo", "--oneline") == "* w (work) NOW load by bo\n"
-    assert drawn(place, "--branch", "other", "--limit", "1", "--stat") == (
+def test_filters_and_counts(workspace):
+    assert drawn(workspace, "--actor", "bo", "--oneline") == "* w (work) NOW load by bo\n"
+    assert drawn(workspace, "--branch", "other", "--limit", "1", "--stat") == (
         "* o (other)\n| NOW  load by cy\n|   node:Person +1 ~0 -0\n"
     )
-    assert drawn(place, "--type", "Knows", "--oneline") == "* v3 NOW load by ana\n"
-    assert drawn(place, "--until", "2020-01-01") == ""
-    assert drawn(place, "--since", datetime.now(UTC).isoformat()) == ""
+    assert drawn(workspace, "--type", "Knows", "--oneline") == "* v3 NOW load by ana\n"
+    assert drawn(workspace, "--until", "2020-01-01") == ""
+    assert drawn(workspace, "--since", datetime.now(UTC).isoformat()) == ""
 
 
-def test_the_json_of_a_log(place):
-    done = place.run("log", "--store", "g.omni", "--json", "--limit", "3", "--stat")
+def test_the_json_of_a_log(workspace):
+    done = workspace.run("log", "--store", "g.omni", "--json", "--limit", "3", "--stat")
     commits = json.loads(done.stdout)["commits"]
     assert [commit["kind"] for commit in commits] == ["merge", "load", "load"]
     assert list(commits[0]) == [
@@ -419,14 +419,14 @@ def test_every_commit_says_what_made_it(tmp_path):
         "merge",
         None,
     ]
-    newest = Place(tmp_path).run("log", "g.omni", "--oneline", "--limit", "1").stdout
+    newest = Workspace(tmp_path).run("log", "g.omni", "--oneline", "--limit", "1").stdout
     assert newest.endswith(" UTC write\n")
 
 
-def test_wrong_usage_of_log_exits_2(place):
-    both = place.run("log", "g.omni", "--branch", "main", "--all")
+def test_wrong_usage_of_log_exits_2(workspace):
+    both = workspace.run("log", "g.omni", "--branch", "main", "--all")
     assert (both.returncode, both.stdout) == (2, "")
-    none = place.run("log", "g.omni", "--limit", "0")
+    none = workspace.run("log", "g.omni", "--limit", "0")
     assert (none.returncode, none.stdout) == (2, "")
     assert "--limit: must be at least 1" in none.stderr
 
@@ -440,20 +440,20 @@ def test_wrong_usage_of_log_exits_2(place):
         (("nothing.omni",), "nothing.omni"),
     ],
 )
-def test_a_log_that_fails_says_why(place, arguments, text):
-    assert_fails(place.run("log", *arguments), text)
+def test_a_log_that_fails_says_why(workspace, arguments, text):
+    assert_fails(workspace.run("log", *arguments), text)
 
 
-def on_a_terminal(place: Place, *arguments: str, **environ: str) -> str:
+def on_a_terminal(workspace: Workspace, *arguments: str, **environ: str) -> str:
     """What the command shows where somebody sits."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "omnigraph.cli", *arguments],
-        cwd=place.directory,
+        cwd=workspace.directory,
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
-        env={**os.environ, "OMNIGRAPH_HOME": str(place.directory), "TERM": "xterm", **environ},
+        env={**os.environ, "OMNIGRAPH_HOME": str(workspace.directory), "TERM": "xterm", **environ},
     )
     os.close(terminal)
     shown = b""
@@ -476,10 +476,10 @@ def _read(controller: int) -> bytes:
         return b""
 
 
-def test_on_a_terminal_there_are_colours_and_a_pager(place):
+def test_on_a_terminal_there_are_colours_and_a_pager(workspace):
     log = ("log", "g.omni", "--oneline")
-    paged = on_a_terminal(place, *log, PAGER="sed -e s/^/page:/", NO_COLOR="")
-    plain = place.run(*log).stdout
+    paged = on_a_terminal(workspace, *log, PAGER="sed -e s/^/page:/", NO_COLOR="")
+    plain = workspace.run(*log).stdout
     assert [line.startswith("page:") for line in paged.splitlines()] == [True] * 7
     assert "\x1b[33m" in paged
     assert re.sub(r"\x1b\[[0-9;]*m|page:", "", paged) == plain
@@ -497,9 +497,9 @@ def test_without_a_pager_lines_are_shown_as_they_are(seated, capfd):
     assert capfd.readouterr().out == "one\ntwo\n"
     seated.setenv("PAGER", "no-such-pager -x")
     show_paged(["one"])
-    found = capfd.readouterr()
-    assert found.out == "one\n"
-    assert found.err == "warning: the pager 'no-such-pager' cannot be started\n"
+    actual = capfd.readouterr()
+    assert actual.out == "one\n"
+    assert actual.err == "warning: the pager 'no-such-pager' cannot be started\n"
 
 
 def test_a_pager_that_leaves_early_ends_the_work(seated, capfd):
@@ -528,8 +528,8 @@ def test_the_pager_is_waited_for_when_the_work_fails(seated, capfd):
     assert capfd.readouterr().out == "first\n"
 
 
-def test_the_command_as_a_process(place):
+def test_the_command_as_a_process(workspace):
     """Results on stdout, nothing else."""
-    done = place.process("log", "g.omni", "--oneline", PAGER="false")
+    done = workspace.process("log", "g.omni", "--oneline", PAGER="false")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == place.run("log", "g.omni", "--oneline").stdout
+    assert done.stdout == workspace.run("log", "g.omni", "--oneline").stdout

@@ -16,8 +16,8 @@ from unittest import mock
 import pytest
 
 from omnigraph import cli
-from tests.cli.place import Place
-from tests.cli.test_every_command import CASES, READ, SERVED, place
+from tests.cli.test_every_command import CASES, READ, SERVED, workspace
+from tests.cli.workspace import Workspace
 from tests.rotation import sample
 
 MODES = ("closed", "full", "gone")
@@ -60,7 +60,7 @@ def modes() -> list[object]:
 
 @pytest.mark.parametrize("mode", modes())
 def test_no_command_ends_well_when_its_result_is_lost(tmp_path_factory, mode):
-    call, ids = place.__wrapped__(tmp_path_factory, "run")
+    call, ids = workspace.__wrapped__(tmp_path_factory, "run")
     directory = call.__self__.directory
     for name, case in CASES.items():
         if name in SERVED or name in SILENT:
@@ -104,20 +104,20 @@ def test_help_is_a_result_too(words, mode):
 
 
 @pytest.fixture
-def small(tmp_path) -> Place:
-    found = Place(tmp_path)
-    found.write("s.pg", "node Person { name: String @key }")
-    found.write("wrong.pg", "node Person { name: }")
-    return found
+def small(tmp_path) -> Workspace:
+    actual = Workspace(tmp_path)
+    actual.write("s.pg", "node Person { name: String @key }")
+    actual.write("wrong.pg", "node Person { name: }")
+    return actual
 
 
-def shell(found: Place, command: str) -> subprocess.CompletedProcess[str]:
+def shell(actual: Workspace, command: str) -> subprocess.CompletedProcess[str]:
     """Run the command with redirections; a pipe gives the status of its first program."""
     program = f'"{sys.executable}" -m omnigraph.cli'
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command.replace("omnigraph", program)],
-        cwd=found.directory,
-        env={**os.environ, "OMNIGRAPH_HOME": str(found.directory / ".operator")},
+        cwd=actual.directory,
+        env={**os.environ, "OMNIGRAPH_HOME": str(actual.directory / ".operator")},
         capture_output=True,
         text=True,
         timeout=120,

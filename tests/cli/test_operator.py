@@ -15,7 +15,7 @@ from omnigraph.cli.operator_config import (
 )
 from omnigraph.errors import InputError
 from tests.cli.desk import Desk
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.client.stub import stub_server
 from tests.pages import ROOT, blocks
 
@@ -176,7 +176,7 @@ def test_every_unknown_key_is_one_warning_and_nothing_more(desk):
     )
     done = desk.run("profile", "list")
     assert done.works() == "p  store: s\n"
-    places = [
+    locations = [
         "colour",
         "1",
         "operator.actr",
@@ -187,7 +187,7 @@ def test_every_unknown_key_is_one_warning_and_nothing_more(desk):
         "aliases.a.branch",
     ]
     lines = done.err.splitlines()
-    assert [line.split("`")[1] for line in lines] == places
+    assert [line.split("`")[1] for line in lines] == locations
     assert all(line.startswith("warning: unknown key `") for line in lines)
     assert all(line.endswith("; ignored") for line in lines)
 
@@ -239,9 +239,9 @@ def test_profiles_are_listed_as_people_read_them(desk):
 
 def test_profiles_are_listed_as_json(desk):
     desk.config(PROFILES)
-    told = json.loads(desk.run("profile", "list", "--json").works())
-    assert isinstance(told, list)
-    assert list(told[0].items()) == [
+    reported = json.loads(desk.run("profile", "list", "--json").works())
+    assert isinstance(reported, list)
+    assert list(reported[0].items()) == [
         ("name", "served"),
         ("binding", "server: lab"),
         ("scope_kind", "server"),
@@ -251,7 +251,7 @@ def test_profiles_are_listed_as_json(desk):
         ("default_graph", "kb"),
         ("active", False),
     ]
-    assert told[-1] == {
+    assert reported[-1] == {
         "name": "both",
         "binding": "invalid: binds 2 scopes (server, store)",
         "scope_kind": "invalid",
@@ -278,8 +278,8 @@ def test_profiles_are_listed_as_json(desk):
 def test_a_profile_is_shown_resolved(desk, name, kind, target, endpoint, graph):
     desk.config(PROFILES)
     given = () if name == "(defaults)" else (name,)
-    told = json.loads(desk.run("profile", "show", *given, "--json").works())
-    assert list(told.items()) == [
+    reported = json.loads(desk.run("profile", "show", *given, "--json").works())
+    assert list(reported.items()) == [
         ("name", name),
         ("scope_kind", kind),
         ("target", target),
@@ -304,8 +304,12 @@ def test_a_profile_is_shown_as_people_read_it(desk):
 
 
 def test_nothing_addressed_is_shown_too(desk):
-    told = json.loads(desk.run("profile", "show", "--json").works())
-    assert (told["name"], told["scope_kind"], told["target"]) == ("(defaults)", "none", None)
+    reported = json.loads(desk.run("profile", "show", "--json").works())
+    assert (reported["name"], reported["scope_kind"], reported["target"]) == (
+        "(defaults)",
+        "none",
+        None,
+    )
     assert desk.run("profile", "show").works().splitlines()[1] == "  scope:   none"
     desk.config("defaults: { store: g.omni }")
     assert "  scope:   store g.omni\n" in desk.run("profile", "show").works()
@@ -334,7 +338,7 @@ ROWS = {
 @pytest.fixture
 def server():
     with stub_server() as stub:
-        stub.answers["POST /graphs/kb/queries/due_tasks"] = ROWS
+        stub.responses["POST /graphs/kb/queries/due_tasks"] = ROWS
         yield stub
 
 
@@ -369,14 +373,14 @@ def aliases(desk, server):
 )
 def test_parameters_merge_and_arguments_are_json(aliases, server, arguments, params):
     aliases.run("alias", "due", *arguments).works()
-    assert server.asked == ["POST /graphs/kb/queries/due_tasks"]
+    assert server.requested == ["POST /graphs/kb/queries/due_tasks"]
     assert server.requests[0].body == {"params": params, "expect_mutation": False}
 
 
 def test_no_parameters_are_not_sent(aliases, server):
-    server.answers["POST /queries/a%2Fb"] = {**ROWS, "columns": []}
+    server.responses["POST /queries/a%2Fb"] = {**ROWS, "columns": []}
     assert aliases.run("alias", "bare").works() == "t.n,t.name\n1,a\nnull,b\n"
-    assert server.asked == ["POST /queries/a%2Fb"]
+    assert server.requested == ["POST /queries/a%2Fb"]
     assert server.requests[0].body == {"expect_mutation": False}
 
 
@@ -409,7 +413,7 @@ def test_an_alias_refuses_what_it_cannot_use(aliases, server):
     aliases.run("alias", "due", "--params", "[1]").fails("--params")
     for wrong in ((), ("due", "--branch", "b"), ("due", "--format", "parquet")):
         assert aliases.run("alias", *wrong).code == 2
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_an_alias_rejects_every_flag_that_it_brings_itself(aliases, server):
@@ -422,24 +426,24 @@ def test_an_alias_rejects_every_flag_that_it_brings_itself(aliases, server):
         assert flag in done.err
         one = aliases.run("alias", "due", flag, "x")
         one.fails("`alias` uses the server, graph, and stored query", flag)
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_what_the_server_says_about_an_alias_is_shown(aliases, server):
     text = "'due_tasks' is a mutation — use omnigraph mutate due_tasks"
-    server.answers["POST /graphs/kb/queries/due_tasks"] = (400, {"error": text, "code": "x"})
+    server.responses["POST /graphs/kb/queries/due_tasks"] = (400, {"error": text, "code": "x"})
     aliases.run("alias", "due", "--json").fails(f"Error: {text}\n")
 
 
 def test_an_alias_as_a_process(server, tmp_path):
-    place = Place(tmp_path)
+    location = Workspace(tmp_path)
     home = tmp_path / ".operator"
     home.mkdir()
     (home / "config.yaml").write_text(
         f"servers: {{ lab: {{ url: '{server.url}' }} }}\n"
         "aliases: { due: { server: lab, graph: kb, query: due_tasks } }\n"
     )
-    done = place.process("alias", "due", OMNIGRAPH_TOKEN_LAB="s3cret")
+    done = location.process("alias", "due", OMNIGRAPH_TOKEN_LAB="s3cret")
     assert done.stdout.startswith("2 rows from branch main via due_tasks\n")
     assert server.requests[0].token == "Bearer s3cret"
-    assert_fails(place.process("alias", "nope"), "unknown alias 'nope'")
+    assert_fails(location.process("alias", "nope"), "unknown alias 'nope'")

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph import Graph
-from tests.cli.place import Place
 from tests.cli.test_terminal import TAB, Terminal
+from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -61,27 +61,27 @@ def needs(shell: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Place:
-    place = Place(tmp_path_factory.mktemp("shells"))
-    with Graph.init(place.directory / "g.omni", SCHEMA, durability="os") as graph:
+def workspace(tmp_path_factory) -> Workspace:
+    workspace = Workspace(tmp_path_factory.mktemp("shells"))
+    with Graph.init(workspace.directory / "g.omni", SCHEMA, durability="os") as graph:
         graph.branches.create("dev")
         graph.branches.create("feature/x")
     profiles = {name: {"store": "g.omni"} for name in (*ODD, *CONTROLS, "plain")}
-    (place.directory / ".operator").mkdir()
-    place.write(".operator/config.yaml", json.dumps({"profiles": profiles}))
+    (workspace.directory / ".operator").mkdir()
+    workspace.write(".operator/config.yaml", json.dumps({"profiles": profiles}))
     for name in ("plain.gq", "my file.gq", "x$(touch PWNED).gq"):
-        place.write(name, "")
-    (place.directory / "bin").mkdir()
-    words = str(place.directory / "words.json")
-    program = place.write("bin/omnigraph", PROGRAM.format(python=sys.executable, words=words))
+        workspace.write(name, "")
+    (workspace.directory / "bin").mkdir()
+    words = str(workspace.directory / "words.json")
+    program = workspace.write("bin/omnigraph", PROGRAM.format(python=sys.executable, words=words))
     program.chmod(0o755)
     for shell in ("bash", "zsh", "fish"):
-        place.write(f"completion.{shell}", place.run("completion", shell).stdout)
-    return place
+        workspace.write(f"completion.{shell}", workspace.run("completion", shell).stdout)
+    return workspace
 
 
-def path_of(place: Place) -> str:
-    return f"{place.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"
+def path_of(workspace: Workspace) -> str:
+    return f"{workspace.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
 
 BASH = r"""
@@ -117,19 +117,19 @@ class Shell(Terminal):
         self.until(">>>")
         return _SHOWN.findall(self.text)[-1]
 
-    def run_line(self, place: Place) -> list[str]:
+    def run_line(self, workspace: Workspace) -> list[str]:
         """Press Enter; the words that the program was given."""
         self.type("\r")
         self.until("RAN")
         self.until("READY> ")
-        return json.loads(Path(place.directory, "words.json").read_text("utf-8"))
+        return json.loads(Path(workspace.directory, "words.json").read_text("utf-8"))
 
 
 @contextmanager
-def started(place: Place, shell: str) -> Iterator[Shell]:
+def started(workspace: Workspace, shell: str) -> Iterator[Shell]:
     needs(shell)
-    place.write("setup.bash", BASH)
-    place.write(".zshrc", ZSH)
+    workspace.write("setup.bash", BASH)
+    workspace.write(".zshrc", ZSH)
     if shell == "bash":
         command = ["bash", "--noprofile", "--rcfile", "setup.bash", "-i"]
     else:
@@ -137,22 +137,22 @@ def started(place: Place, shell: str) -> Iterator[Shell]:
     path = shutil.which(command[0])
     assert path is not None
     environ = {
-        "PATH": path_of(place),
-        "ZDOTDIR": str(place.directory),
+        "PATH": path_of(workspace),
+        "ZDOTDIR": str(workspace.directory),
         "HISTFILE": "",
         "LC_ALL": "C.UTF-8",
     }
-    with Shell(place, path, *command[1:], **environ) as terminal:
+    with Shell(workspace, path, *command[1:], **environ) as terminal:
         terminal.until("READY> ")
         yield terminal
-    assert not (place.directory / "PWNED").exists()
+    assert not (workspace.directory / "PWNED").exists()
 
 
 INTERACTIVE = pytest.mark.parametrize("shell", ["bash", "zsh"])
 
 
 @INTERACTIVE
-def test_words_are_completed(place, shell):
+def test_words_are_completed(workspace, shell):
     cases = {
         "omnigraph bran": "omnigraph branch ",
         "omnigraph branch li": "omnigraph branch list ",
@@ -167,43 +167,43 @@ def test_words_are_completed(place, shell):
         "omnigraph query --query=pl": "omnigraph query --query=plain.gq ",
         "omnigraph query --profile pla": "omnigraph query --profile plain ",
     }
-    with started(place, shell) as terminal:
+    with started(workspace, shell) as terminal:
         for typed, line in cases.items():
             assert terminal.line_after(typed).rstrip() == line.rstrip(), typed
 
 
 @INTERACTIVE
 @pytest.mark.parametrize("option", ["--profile ", "--profile="])
-def test_a_name_that_means_something_to_a_shell_arrives_as_it_is(place, shell, option):
-    with started(place, shell) as terminal:
+def test_a_name_that_means_something_to_a_shell_arrives_as_it_is(workspace, shell, option):
+    with started(workspace, shell) as terminal:
         for name in ODD:
             terminal.line_after(f"omnigraph query {option}{name[:2]}")
             words = ["--profile", name] if option.endswith(" ") else [f"--profile={name}"]
-            assert terminal.run_line(place) == ["query", *words]
+            assert terminal.run_line(workspace) == ["query", *words]
 
 
 @INTERACTIVE
 @pytest.mark.parametrize("quote", ["'", '"'])
-def test_a_quote_that_is_open_is_kept(place, shell, quote):
-    with started(place, shell) as terminal:
+def test_a_quote_that_is_open_is_kept(workspace, shell, quote):
+    with started(workspace, shell) as terminal:
         for name in ODD:
             line = terminal.line_after(f"omnigraph query --profile {quote}{name[:2]}")
             if not line.rstrip().endswith(quote):
                 terminal.type(quote)
-            assert terminal.run_line(place) == ["query", "--profile", name]
+            assert terminal.run_line(workspace) == ["query", "--profile", name]
 
 
 @INTERACTIVE
-def test_file_names_are_quoted(place, shell):
-    with started(place, shell) as terminal:
+def test_file_names_are_quoted(workspace, shell):
+    with started(workspace, shell) as terminal:
         for name in ("my file.gq", "x$(touch PWNED).gq"):
             terminal.line_after(f"omnigraph query --query {name[0]}")
-            assert terminal.run_line(place) == ["query", "--query", name]
+            assert terminal.run_line(workspace) == ["query", "--query", name]
 
 
 @INTERACTIVE
-def test_a_name_with_control_characters_is_not_offered(place, shell):
-    with started(place, shell) as terminal:
+def test_a_name_with_control_characters_is_not_offered(workspace, shell):
+    with started(workspace, shell) as terminal:
         for name in CONTROLS:
             typed = f"omnigraph query --profile {name[:2]}"
             assert terminal.line_after(typed).rstrip() == typed
@@ -211,8 +211,8 @@ def test_a_name_with_control_characters_is_not_offered(place, shell):
 
 
 @INTERACTIVE
-def test_a_line_is_never_run_by_tab(place, shell):
-    with started(place, shell) as terminal:
+def test_a_line_is_never_run_by_tab(workspace, shell):
+    with started(workspace, shell) as terminal:
         for typed in (
             "omnigraph query --store $(touch PWNED) --branch ",
             "omnigraph query --store `touch PWNED` --branch ",
@@ -222,24 +222,24 @@ def test_a_line_is_never_run_by_tab(place, shell):
             terminal.line_after(typed)
 
 
-def fish(place: Place, line: str) -> list[str]:
+def fish(workspace: Workspace, line: str) -> list[str]:
     """What fish offers at the end of a line."""
     needs("fish")
     done = subprocess.run(
         ["fish", "--no-config", "-c", 'source completion.fish; complete -C "$argv[1]"', line],
-        cwd=place.directory,
-        env={**os.environ, "PATH": path_of(place), "HOME": str(place.directory)}
-        | {"OMNIGRAPH_HOME": str(place.directory / ".operator"), "LC_ALL": "C.UTF-8"},
+        cwd=workspace.directory,
+        env={**os.environ, "PATH": path_of(workspace), "HOME": str(workspace.directory)}
+        | {"OMNIGRAPH_HOME": str(workspace.directory / ".operator"), "LC_ALL": "C.UTF-8"},
         capture_output=True,
         timeout=120,
         check=True,
     )
-    assert not (place.directory / "PWNED").exists()
-    return [each.split("\t")[0] for each in done.stdout.decode("utf-8").splitlines()]
+    assert not (workspace.directory / "PWNED").exists()
+    return [splitline.split("\t")[0] for splitline in done.stdout.decode("utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("omnigraph bran", ["branch"]),
         ("omnigraph query --format c", ["csv"]),
@@ -257,5 +257,5 @@ def fish(place: Place, line: str) -> list[str]:
         ("omnigraph query --store (touch PWNED) --branch ", []),
     ],
 )
-def test_fish_offers_what_fits(place, line, found):
-    assert sorted(fish(place, line)) == sorted(found)
+def test_fish_offers_what_fits(workspace, line, expected):
+    assert sorted(fish(workspace, line)) == sorted(expected)

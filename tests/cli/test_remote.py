@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from tests.cli.desk import Desk
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.client.stub import DROP, stub_server
 
 READ = {
@@ -32,8 +32,8 @@ KB = ("--server", "lab", "--graph", "kb")
 @pytest.fixture
 def server():
     with stub_server() as stub:
-        stub.answers["POST /graphs/kb/queries/due"] = READ
-        stub.answers["POST /graphs/kb/queries/close"] = CHANGE
+        stub.responses["POST /graphs/kb/queries/due"] = READ
+        stub.responses["POST /graphs/kb/queries/close"] = CHANGE
         yield stub
 
 
@@ -60,7 +60,7 @@ def desk(tmp_path, monkeypatch, capsys, server):
 def test_a_stored_query_is_asked_by_name(desk, server, arguments, body):
     desk.write("p.json", '{"n": 1}')
     desk.run("query", "due", *KB, *arguments).works()
-    assert server.asked == ["POST /graphs/kb/queries/due"]
+    assert server.requested == ["POST /graphs/kb/queries/due"]
     assert server.requests[0].body == {**body, "expect_mutation": False}
 
 
@@ -91,12 +91,12 @@ def test_what_only_a_store_can_do_is_refused_before_the_server_is_asked(
     desk.run("query", "due", *KB, *option).fails(
         f"`{label}` through a server is not supported yet", "--store"
     )
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_binary_rows_of_a_server_are_refused(desk, server):
     desk.run("query", "due", *KB, "--format", "arrow").fails("cannot be printed as arrow")
-    assert server.asked == []
+    assert server.requested == []
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_stored_mutation_is_run_by_name(desk, server):
         "branch": "main",
         "expect_mutation": True,
     }
-    told = desk.run("mutate", "close", *KB, "--json", "--branch", "work", "--quiet")
-    assert (json.loads(told.works()), told.err) == (CHANGE, "")
+    reported = desk.run("mutate", "close", *KB, "--json", "--branch", "work", "--quiet")
+    assert (json.loads(reported.works()), reported.err) == (CHANGE, "")
     assert server.requests[1].body == {"branch": "work", "expect_mutation": True}
 
 
@@ -134,21 +134,21 @@ def test_a_stored_mutation_is_run_by_name(desk, server):
 )
 def test_what_a_server_cannot_change_yet_is_refused(desk, server, option):
     desk.run("mutate", "close", *KB, *option).fails("through a server is not supported yet")
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_served_write_reads_no_local_file(desk, server):
     desk.run("mutate", "close", *KB, "--allow-local-files").fails(
         "`--allow-local-files` is not allowed on a served write"
     )
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_served_write_has_no_other_actor(desk, server):
     desk.run("mutate", "close", "--server", "lab", "--as", "bo").fails(
         "`--as` is not allowed on a served write"
     )
-    assert server.asked == []
+    assert server.requested == []
 
 
 # -- failures -------------------------------------------------------------------------------------
@@ -176,23 +176,23 @@ def test_a_served_write_has_no_other_actor(desk, server):
     ],
 )
 def test_a_failure_of_the_server_is_one_error(desk, server, answer, code, text):
-    server.answers["POST /graphs/kb/queries/due"] = answer
+    server.responses["POST /graphs/kb/queries/due"] = answer
     done = desk.run("query", "due", *KB, "--json")
     done.fails(text, code=code)
     assert done.err.startswith("Error: ")
 
 
 def test_a_mutation_without_an_answer_is_not_repeated_lightly(desk, server):
-    server.answers["POST /graphs/kb/queries/close"] = DROP
+    server.responses["POST /graphs/kb/queries/close"] = DROP
     desk.run("mutate", "close", *KB).fails("before you repeat it", "outcome_pending")
-    server.answers["POST /graphs/kb/queries/close"] = READ
+    server.responses["POST /graphs/kb/queries/close"] = READ
     desk.run("mutate", "close", *KB).fails("unexpected response")
 
 
 def test_a_server_that_is_not_there_is_one_error(desk):
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{kept.getsockname()[1]}"
         done = desk.run("query", "due", "--server", url)
     done.fails(f"Error: the server at {url} cannot be reached", "hint: ", "server_unavailable")
     assert "refused" not in done.err.lower()
@@ -203,7 +203,7 @@ def test_a_server_that_is_not_there_is_one_error(desk):
 
 def test_each_server_gets_its_own_token_only(desk, server):
     with stub_server() as other:
-        other.answers["POST /queries/due"] = READ
+        other.responses["POST /queries/due"] = READ
         desk.config(
             f"servers:\n  lab: {{ url: '{server.url}' }}\n  far: {{ url: '{other.url}' }}\n"
             f"  trap: {{ url: '{other.url[:-1]}' }}\n"
@@ -224,14 +224,14 @@ def test_each_server_gets_its_own_token_only(desk, server):
 
 def test_the_probe_carries_the_token_too(desk, server):
     desk.environ(OMNIGRAPH_BEARER_TOKEN=" common ")
-    server.answers["GET /graphs"] = {"graphs": [{"graph_id": "kb", "uri": "u"}]}
+    server.responses["GET /graphs"] = {"graphs": [{"graph_id": "kb", "uri": "u"}]}
     desk.run("query", "due", "--server", "lab").fails("pass --graph <id>")
     assert server.requests[0].token == "Bearer common"
 
 
 def test_a_token_is_in_no_output(desk, server):
     desk.environ(OMNIGRAPH_TOKEN_LAB="s3cret")
-    server.answers["POST /graphs/kb/queries/due"] = (400, {"error": "token s3cret is old"})
+    server.responses["POST /graphs/kb/queries/due"] = (400, {"error": "token s3cret is old"})
     done = desk.run("query", "due", *KB)
     done.fails("token *** is old")
     assert "s3cret" not in done.err
@@ -259,17 +259,17 @@ def test_warnings_of_the_configuration_come_once(desk, server):
 
 
 def test_query_and_mutate_through_a_server_as_processes(server, tmp_path):
-    place = Place(tmp_path)
+    location = Workspace(tmp_path)
     served = ("--server", server.url, "--graph", "kb")
-    done = place.process("query", "due", *served, "--json")
+    done = location.process("query", "due", *served, "--json")
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, READ, "")
-    done = place.process("mutate", "close", *served)
+    done = location.process("mutate", "close", *served)
     assert (done.returncode, done.stdout.splitlines()[0]) == (
         0,
         "changed main via close: 2 nodes, 1 edges",
     )
-    assert_fails(place.process("query", "nope", *served), "server returned 404: ")
-    assert_fails(place.process("query", "due", "--store", server.url), "must be addressed with")
+    assert_fails(location.process("query", "nope", *served), "server returned 404: ")
+    assert_fails(location.process("query", "due", "--store", server.url), "must be addressed with")
 
 
 # -- graphs list ----------------------------------------------------------------------------------
@@ -277,15 +277,15 @@ def test_query_and_mutate_through_a_server_as_processes(server, tmp_path):
 
 def test_the_graphs_of_a_server_are_listed(desk, server):
     graphs = [{"graph_id": "kb", "uri": "s3://b/kb"}, {"graph_id": "a", "uri": "/a"}]
-    server.answers["GET /graphs"] = {"graphs": graphs}
+    server.responses["GET /graphs"] = {"graphs": graphs}
     assert desk.run("graphs", "list", "--server", "lab").works() == "a\t/a\nkb\ts3://b/kb\n"
-    told = json.loads(desk.run("graphs", "list", "--server", "lab", "--json").works())
-    assert told == {"graphs": [graphs[1], graphs[0]]}
+    reported = json.loads(desk.run("graphs", "list", "--server", "lab", "--json").works())
+    assert reported == {"graphs": [graphs[1], graphs[0]]}
 
 
 def test_graphs_are_only_listed_by_a_server(desk, server):
     desk.run("graphs", "list", "--store", "g.omni").fails("does not apply")
     desk.config("defaults: { store: g.omni }\n")
     desk.run("graphs", "list").fails("requires a remote multi-graph server")
-    server.answers["GET /graphs"] = {"graphs": [3]}
+    server.responses["GET /graphs"] = {"graphs": [3]}
     desk.run("graphs", "list", "--server", server.url).fails("server")

@@ -20,7 +20,7 @@ from omnigraph.cli.scopes import is_local
 from omnigraph.cli.targets import GraphTarget, require_consent
 from omnigraph.errors import InputError
 from tests.cli.desk import Desk
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.client.stub import stub_server
 
 SCHEMA = "node Person {\n  name: String @key\n}\n"
@@ -144,7 +144,7 @@ LEAVES = [
     for leaf in leaves(build_parser())
     if leaf.get_default("capability") in (Capability.ANY, Capability.DIRECT, Capability.LOCAL)
 ]
-KNOWN = re.compile(
+EXISTING = re.compile(
     r"omnigraph (init|load|ingest|query|mutate|alias|snapshot|export|branch (create|list|delete|"
     r"merge)|commit (list|show)|schema \w+|lint|fmt|optimize|repair|cleanup|embed|profile \w+|"
     r"login|logout|version)"
@@ -152,7 +152,7 @@ KNOWN = re.compile(
 
 
 @pytest.mark.parametrize(
-    "leaf", [leaf for leaf in LEAVES if KNOWN.fullmatch(leaf.prog)], ids=lambda leaf: leaf.prog
+    "leaf", [leaf for leaf in LEAVES if EXISTING.fullmatch(leaf.prog)], ids=lambda leaf: leaf.prog
 )
 def test_every_command_takes_the_flags_of_its_class(leaf):
     taken = set()
@@ -173,8 +173,10 @@ WRITING = {
 
 
 def test_the_commands_that_write_record_who_did():
-    known = [leaf for leaf in LEAVES if KNOWN.fullmatch(leaf.prog)]
-    writing = {leaf.prog.removeprefix("omnigraph ") for leaf in known if leaf.get_default("writes")}
+    existing = [leaf for leaf in LEAVES if EXISTING.fullmatch(leaf.prog)]
+    writing = {
+        leaf.prog.removeprefix("omnigraph ") for leaf in existing if leaf.get_default("writes")
+    }
     assert writing == WRITING
 
 
@@ -328,12 +330,12 @@ def server():
 
 @pytest.mark.parametrize("ids", [["kb"], ["a", "b c"]])
 def test_a_server_without_a_graph_tells_its_graphs(desk, server, ids):
-    server.answers["GET /graphs"] = {"graphs": [{"graph_id": i, "uri": "u"} for i in ids]}
+    server.responses["GET /graphs"] = {"graphs": [{"graph_id": i, "uri": "u"} for i in ids]}
     for arguments in (("query", "q"), ("mutate", "q"), ("branch", "list"), (*QUERY,)):
         desk.run(*arguments, "--server", f"{server.url}/").fails(
             ", ".join(ids), "pass --graph <id>"
         )
-    assert server.asked == ["GET /graphs"] * 4
+    assert server.requested == ["GET /graphs"] * 4
 
 
 @pytest.mark.parametrize(
@@ -351,10 +353,10 @@ def test_a_server_without_a_graph_tells_its_graphs(desk, server, ids):
     ],
 )
 def test_a_server_that_does_not_tell_is_asked_as_it_is(desk, server, answer):
-    server.answers["GET /graphs"] = answer
-    server.answers["POST /queries/q"] = (404, {"error": "stored query not found"})
+    server.responses["GET /graphs"] = answer
+    server.responses["POST /queries/q"] = (404, {"error": "stored query not found"})
     desk.run("query", "q", "--server", server.url).fails("Error: stored query not found")
-    assert server.asked == ["GET /graphs", "POST /queries/q"]
+    assert server.requested == ["GET /graphs", "POST /queries/q"]
 
 
 @pytest.mark.parametrize(
@@ -400,7 +402,7 @@ def test_the_graph_of_a_server_is_found(desk, server, arguments, path):
 def test_what_a_server_cannot_do_yet_is_refused_with_a_hint(desk, server, arguments):
     done = desk.run(*arguments, "--server", server.url, "--graph", "kb")
     done.fails("through a server is not supported yet", "--store")
-    assert server.asked == []
+    assert server.requested == []
 
 
 # -- clusters -------------------------------------------------------------------------------------
@@ -643,14 +645,16 @@ def test_a_flag_in_front_defeats_the_old_spelling(desk, arguments):
 
 
 def test_guards_and_scopes_as_a_process(tmp_path, graph):
-    place = Place(tmp_path)
+    location = Workspace(tmp_path)
     assert_fails(
-        place.process("optimize", "--server", "x"),
+        location.process("optimize", "--server", "x"),
         "`optimize` is a direct (storage-native) command; --server addresses a served graph",
     )
-    done = place.process(*QUERY, "--store", str(graph), "--server", "x")
+    done = location.process(*QUERY, "--store", str(graph), "--server", "x")
     assert_fails(done, "mutually exclusive")
-    done = place.process("load", "--mode", "overwrite", "--store", "s3://b/g", "--data", "x.jsonl")
+    done = location.process(
+        "load", "--mode", "overwrite", "--store", "s3://b/g", "--data", "x.jsonl"
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert "refusing destructive" in done.stderr
     assert "--yes" in done.stderr

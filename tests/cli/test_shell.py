@@ -25,7 +25,7 @@ from omnigraph.cli.targets import GraphTarget
 from omnigraph.errors import InputError, QueryError
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.plan import compile_query
-from tests.cli.place import Place, assert_fails
+from tests.cli.workspace import Workspace, assert_fails
 from tests.pages import ROOT, blocks
 
 SCHEMA = """\
@@ -107,19 +107,19 @@ PROMPT = re.compile(r"omnigraph:\w+> | +\.\.\.> ")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     """A graph that is only read."""
-    place = Place(tmp_path_factory.mktemp("shell"))
-    fill(place)
-    return place
+    workspace = Workspace(tmp_path_factory.mktemp("shell"))
+    fill(workspace)
+    return workspace
 
 
-def fill(place: Place) -> None:
-    place.write("s.pg", SCHEMA)
-    place.write("d.ndjson", DATA)
-    place.write("q.gq", QUERIES)
-    with Graph.init(place.directory / "g.omni", SCHEMA, durability="os") as graph:
-        graph.load(place.directory / "d.ndjson")
+def fill(workspace: Workspace) -> None:
+    workspace.write("s.pg", SCHEMA)
+    workspace.write("d.ndjson", DATA)
+    workspace.write("q.gq", QUERIES)
+    with Graph.init(workspace.directory / "g.omni", SCHEMA, durability="os") as graph:
+        graph.load(workspace.directory / "d.ndjson")
         first = graph.commits()[0].commit_id
         graph.tags.create("first", first)
         graph.mutate('query q() { insert Person { name: "Dan", age: 7 } }')
@@ -127,14 +127,14 @@ def fill(place: Place) -> None:
 
 
 @pytest.fixture
-def shell(place, capsys, monkeypatch):
+def shell(workspace, capsys, monkeypatch):
     """The shell in this process, reading a script; gives the exit code and both outputs."""
 
     def run(script: str | bytes, *arguments: str) -> tuple[int, str, str]:
         data = script if isinstance(script, bytes) else script.encode()
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        monkeypatch.setenv("OMNIGRAPH_HOME", str(place.directory / ".operator"))
-        monkeypatch.chdir(place.directory)
+        monkeypatch.setenv("OMNIGRAPH_HOME", str(workspace.directory / ".operator"))
+        monkeypatch.chdir(workspace.directory)
         code = cli.main(["shell", "g.omni", "--read-only", *arguments])
         return code, *capsys.readouterr()
 
@@ -145,15 +145,15 @@ def shell(place, capsys, monkeypatch):
 
 
 def test_a_script_reads_changes_branches_merges_and_stops_where_it_says(tmp_path):
-    place = Place(tmp_path)
-    place.write("s.pg", SCHEMA)
-    place.write("d.ndjson", DATA)
-    place.write("q.gq", QUERIES)
-    place.write("more.ndjson", '{"type": "City", "data": {"title": "Graz"}}\n')
+    workspace = Workspace(tmp_path)
+    workspace.write("s.pg", SCHEMA)
+    workspace.write("d.ndjson", DATA)
+    workspace.write("q.gq", QUERIES)
+    workspace.write("more.ndjson", '{"type": "City", "data": {"title": "Graz"}}\n')
     Graph.init(tmp_path / "g.omni", SCHEMA, durability="os").close()
     begin = b".load d.ndjson\n"
     shell = ("shell", "g.omni", "--queries", "q.gq", "--as", "ana", "--keep-going")
-    done = place.process(*shell, stdin=begin + SCRIPT.encode())
+    done = workspace.process(*shell, stdin=begin + SCRIPT.encode())
     assert done.returncode == 0
     assert "omnigraph:" not in done.stdout
     assert [line for line in done.stderr.splitlines() if line.startswith("Error:")] == [
@@ -161,8 +161,8 @@ def test_a_script_reads_changes_branches_merges_and_stops_where_it_says(tmp_path
         "Error: parameter 'age' not provided",
     ]
     assert "\\param name=value" in done.stderr
-    told = [line.rstrip() for line in done.stdout.splitlines() if "commit_id" not in line]
-    assert told == [
+    reported = [line.rstrip() for line in done.stdout.splitlines() if "commit_id" not in line]
+    assert reported == [
         "loaded d.ndjson on branch main with merge: 3 nodes, 1 edges",
         "2 rows from branch main via shell",
         "p.name | p.age",
@@ -212,7 +212,11 @@ def test_a_script_reads_changes_branches_merges_and_stops_where_it_says(tmp_path
         '{"kind":"metadata","query_name":"shell","target":{"branch":"main","snapshot":null},'
         '"row_count":1}',
         '{"p.age":6}',
-        *(line for line in told if line.startswith(("edge:", "node:")) and line.endswith(" rows")),
+        *(
+            line
+            for line in reported
+            if line.startswith(("edge:", "node:")) and line.endswith(" rows")
+        ),
         "loaded more.ndjson on branch main with append: 1 nodes, 0 edges",
         "read  friends($name: String)",
         "mutation  birthday($name: String, $age: I32)",
@@ -220,7 +224,7 @@ def test_a_script_reads_changes_branches_merges_and_stops_where_it_says(tmp_path
         '$born: Date = "1996-02-03"',
         "$age: I64 = 50",
         "explain is on",
-        *told[told.index("read shell()") : -2],
+        *reported[reported.index("read shell()") : -2],
         '{"kind":"metadata","query_name":"shell","target":{"branch":"main","snapshot":null},'
         '"row_count":1}',
         '{"n":3}',
@@ -230,12 +234,12 @@ def test_a_script_reads_changes_branches_merges_and_stops_where_it_says(tmp_path
     assert not (tmp_path / ".operator").exists()
 
 
-def test_a_script_stops_at_the_first_failure_with_exit_code_1(place):
+def test_a_script_stops_at_the_first_failure_with_exit_code_1(workspace):
     script = b"match { $p: Persn } return { $p.name }\n.branches\n"
-    done = place.process("shell", "g.omni", "--read-only", stdin=script)
+    done = workspace.process("shell", "g.omni", "--read-only", stdin=script)
     assert_fails(done, "<shell>:1:13: type error: T1: unknown node type `Persn`")
     assert "            ^^^^^\n   = hint: did you mean `Person`?" in done.stderr
-    kept = place.run("shell", "g.omni", "--read-only", "--keep-going", stdin=script)
+    kept = workspace.run("shell", "g.omni", "--read-only", "--keep-going", stdin=script)
     assert (kept.returncode, kept.stdout, kept.stderr) == (0, "* main\n  dev\n", done.stderr)
 
 
@@ -250,9 +254,9 @@ def test_a_script_stops_at_the_first_failure_with_exit_code_1(place):
         (("g.omni", "--cluster", "c"), 1, "--cluster addresses a cluster-scoped command"),
     ],
 )
-def test_a_shell_that_cannot_start_says_why(place, capsys, monkeypatch, arguments, code, text):
-    monkeypatch.chdir(place.directory)
-    monkeypatch.setenv("OMNIGRAPH_HOME", str(place.directory / ".operator"))
+def test_a_shell_that_cannot_start_says_why(workspace, capsys, monkeypatch, arguments, code, text):
+    monkeypatch.chdir(workspace.directory)
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(workspace.directory / ".operator"))
     assert cli.main(["shell", *arguments]) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -301,9 +305,9 @@ def test_what_is_wrong_is_told_and_fails_a_script(shell, line, text):
     assert text in err
 
 
-def test_an_earlier_state_is_read_by_its_tag_or_commit_and_is_not_changed(place, shell):
+def test_an_earlier_state_is_read_by_its_tag_or_commit_and_is_not_changed(workspace, shell):
     count = "match { $p: Person } return { count($p) as n }\n"
-    with Graph.open(place.directory / "g.omni", "r") as graph:
+    with Graph.open(workspace.directory / "g.omni", "r") as graph:
         first = graph.tags.list()[0].commit_id
     script = f"\\at first\n{count}\\at {first}\n{count}.tables\n\\at none\n{count}.tags\n"
     code, out, _ = shell(script, "--format", "csv")
@@ -339,8 +343,8 @@ def test_the_schema_the_types_and_the_commits_are_shown(shell):
 
 
 def test_a_merge_with_conflicts_names_them_and_how_to_decide(tmp_path):
-    place = Place(tmp_path)
-    fill(place)
+    workspace = Workspace(tmp_path)
+    fill(workspace)
     script = b"""update Person set { age: 31 } where name = "Ana"
 \\branch dev
 update Person set { age: 32 } where name = "Ana"
@@ -349,7 +353,7 @@ update Person set { age: 32 } where name = "Ana"
 .merge dev theirs
 match { $p: Person { name: "Ana" } } return { $p.age }
 """
-    done = place.run("shell", "g.omni", "--keep-going", "--format", "csv", stdin=script)
+    done = workspace.run("shell", "g.omni", "--keep-going", "--format", "csv", stdin=script)
     assert done.returncode == 0
     assert "hint: .merge dev ours keeps main, .merge dev theirs takes dev\n" in done.stderr
     assert "code: merge_conflicts\n  " in done.stderr
@@ -369,17 +373,17 @@ def test_a_bug_does_not_end_the_shell(shell, monkeypatch):
     assert "secret" not in err
 
 
-def test_the_first_interrupt_is_told_and_the_second_breaks_off(place):
-    told = []
+def test_the_first_interrupt_is_told_and_the_second_breaks_off(workspace):
+    reported = []
     before = signal.getsignal(signal.SIGINT)
-    with Graph.open(place.directory / "g.omni", "r") as graph, ShellInterrupts() as interrupts:
+    with Graph.open(workspace.directory / "g.omni", "r") as graph, ShellInterrupts() as interrupts:
         session = Session(graph, GraphTarget("g.omni", None, None), None, None, is_live=True)
         session.interrupts = interrupts
-        with interrupts.running(), session.guarded(lambda: told.append(1)):
+        with interrupts.running(), session.guarded(lambda: reported.append(1)):
             signal.raise_signal(signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
-    assert told == [1]
+    assert reported == [1]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -501,9 +505,9 @@ def test_a_body_gets_a_head_with_the_parameters_that_it_uses():
         "f": ShellParameter(2),
     }
     text = "match { $p: Person { name: $name } $p knows $f } return { $p.age }"
-    (found,) = parse_statements(text, params)
-    assert found.text.startswith("query shell($name: String) { match {")
-    assert not found.writes
+    (actual,) = parse_statements(text, params)
+    assert actual.text.startswith("query shell($name: String) { match {")
+    assert not actual.writes
     assert parse_statements('insert Person { name: "x", age: $age }', params)[0].writes
 
 
@@ -533,8 +537,8 @@ def test_findings_point_into_what_was_typed():
     ],
 )
 def test_parameters_have_the_type_that_is_said_or_that_they_seem_to_have(text, name, value, type_):
-    found, param = parse_parameter(text)
-    assert (found, param.value, param.declared) == (name, value, type_)
+    actual, param = parse_parameter(text)
+    assert (actual, param.value, param.declared) == (name, value, type_)
 
 
 def test_a_parameter_is_no_object():
@@ -574,13 +578,13 @@ def test_a_parameter_is_no_object():
 )
 def test_tab_offers_what_fits_the_place(before, word, some, without):
     names = SessionNames(("friends",), ("given",))
-    found = set(candidates(compile_schema(SCHEMA), before, word, names))
-    assert some <= found
-    assert not without & found
+    actual = set(candidates(compile_schema(SCHEMA), before, word, names))
+    assert some <= actual
+    assert not without & actual
 
 
-def test_tab_offers_what_a_command_takes(place, monkeypatch):
-    monkeypatch.chdir(place.directory)
+def test_tab_offers_what_a_command_takes(workspace, monkeypatch):
+    monkeypatch.chdir(workspace.directory)
     with Graph.open("g.omni", "r") as graph:
         session = Session(graph, GraphTarget("g.omni", None, None), None, None, is_live=True)
         session.add_queries("q.gq")
@@ -605,8 +609,8 @@ def test_tab_offers_what_a_command_takes(place, monkeypatch):
         assert tab.find(["match { $p: Person"], " return { ", "$p.n") == ["$p.name"]
 
 
-def test_tab_offers_nothing_where_the_graph_cannot_be_asked(place):
-    with Graph.open(place.directory / "g.omni", "r") as graph:
+def test_tab_offers_nothing_where_the_graph_cannot_be_asked(workspace):
+    with Graph.open(workspace.directory / "g.omni", "r") as graph:
         session = Session(graph, GraphTarget("g.omni", None, None), None, None, is_live=True)
     assert Completion(session).find([], "\\branch ", "") == []
 

@@ -42,12 +42,12 @@ def folder(tmp_path_factory):
 
 
 def test_the_version_is_answered_by_almost_nothing(folder):
-    found = loaded(["version"], folder)
-    assert {name for name in found if name.startswith("omnigraph.")} == {
+    actual = loaded(["version"], folder)
+    assert {name for name in actual if name.startswith("omnigraph.")} == {
         "omnigraph.cli",
         "omnigraph.cli.about",
     }
-    assert found & {"argparse", "dataclasses", "inspect", "json", "typing", *HEAVY} == set()
+    assert actual & {"argparse", "dataclasses", "inspect", "json", "typing", *HEAVY} == set()
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_commands_without_a_graph_load_no_library(folder, arguments):
 
 def test_a_query_loads_neither_writers_nor_upkeep_nor_spark(folder):
     query = "query q() { match { $p: Person } return { $p.name } }"
-    found = loaded(["query", "--store", "g.omni", "-e", query], folder)
-    assert "lance" in found
+    actual = loaded(["query", "--store", "g.omni", "-e", query], folder)
+    assert "lance" in actual
     assert (
-        found & {"pandas", "pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"}
+        actual & {"pandas", "pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"}
         == set()
     )
     rooms = ("spark", "merge", "evolve", "maintain", "write.load", "write.validate", "client")
     unwanted = {
         name
-        for name in found
+        for name in actual
         for room in rooms
         if name.startswith(f"omnigraph.{room}.") and name != "omnigraph.write.reentrancy"
     }
     assert unwanted == set()
     writers = {"commit.protocol", "commit.recovery", "commit.lifecycle", "write.mutation"}
-    assert found & {f"omnigraph.{name}" for name in writers} == set()
+    assert actual & {f"omnigraph.{name}" for name in writers} == set()

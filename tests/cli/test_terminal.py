@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.place import Place
+from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.rotates(2)
 
@@ -64,7 +64,7 @@ class Terminal:
 
     def __init__(
         self,
-        place: Place,
+        workspace: Workspace,
         *command: str,
         stdout: int | None = None,
         stdin: int | None = None,
@@ -72,11 +72,11 @@ class Terminal:
     ) -> None:
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 250, 0, 0))
-        home = str(place.directory / ".operator")
+        home = str(workspace.directory / ".operator")
         clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_TERMINAL.format(2), *command],
-            cwd=place.directory,
+            cwd=workspace.directory,
             stdin=slave if stdin is None else stdin,
             stdout=slave if stdout is None else stdout,
             stderr=slave,
@@ -88,8 +88,8 @@ class Terminal:
         self._seen = 0
 
     @classmethod
-    def of(cls, place: Place, *arguments: str, **how) -> Terminal:
-        return cls(place, sys.executable, "-m", "omnigraph.cli", *arguments, **how)
+    def of(cls, workspace: Workspace, *arguments: str, **how) -> Terminal:
+        return cls(workspace, sys.executable, "-m", "omnigraph.cli", *arguments, **how)
 
     def __enter__(self) -> Terminal:
         return self
@@ -118,10 +118,10 @@ class Terminal:
         """Wait for a text that was not there at the last wait; gives what came up to its end."""
         end = time.monotonic() + PATIENCE
         while True:
-            found = self.text.find(text, self._seen)
-            if found >= 0:
-                before = self.text[self._seen : found + len(text)]
-                self._seen = found + len(text)
+            actual = self.text.find(text, self._seen)
+            if actual >= 0:
+                before = self.text[self._seen : actual + len(text)]
+                self._seen = actual + len(text)
                 return before
             if not self._read(end):
                 raise AssertionError(f"never saw {text!r} after {self.text[self._seen :]!r}")
@@ -154,23 +154,23 @@ class Terminal:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    place = Place(tmp_path_factory.mktemp("terminal"))
-    place.write("s.pg", SCHEMA)
-    place.write("d.ndjson", DATA)
-    place.write("q.gq", QUERIES)
-    assert place.run("init", "--schema", "s.pg", "g.omni").returncode == 0
-    assert place.run("load", "g.omni", "--data", "d.ndjson", "--mode", "merge").returncode == 0
+def workspace(tmp_path_factory):
+    workspace = Workspace(tmp_path_factory.mktemp("terminal"))
+    workspace.write("s.pg", SCHEMA)
+    workspace.write("d.ndjson", DATA)
+    workspace.write("q.gq", QUERIES)
+    assert workspace.run("init", "--schema", "s.pg", "g.omni").returncode == 0
+    assert workspace.run("load", "g.omni", "--data", "d.ndjson", "--mode", "merge").returncode == 0
     script = b'\\branch -c dev\ninsert Person { name: "Cy" }\n'
-    assert place.run("shell", "g.omni", stdin=script).returncode == 0
-    return place
+    assert workspace.run("shell", "g.omni", stdin=script).returncode == 0
+    return workspace
 
 
 # -- the shell ------------------------------------------------------------------------------------
 
 
-def test_a_shell_prompts_runs_statements_over_lines_and_ends_with_ctrl_d(place):
-    with Terminal.of(place, "shell", "g.omni", "--no-history") as shell:
+def test_a_shell_prompts_runs_statements_over_lines_and_ends_with_ctrl_d(workspace):
+    with Terminal.of(workspace, "shell", "g.omni", "--no-history") as shell:
         assert "omnigraph 0.1.0 on g.omni" in shell.until("omnigraph:main> ")
         shell.send("match { $p: Person }")
         shell.until("      ...> ")
@@ -180,10 +180,10 @@ def test_a_shell_prompts_runs_statements_over_lines_and_ends_with_ctrl_d(place):
         assert "Ana    | 30" in shell.until("omnigraph:main> ")
 
         shell.send("match { $p: Persn } return { $p.name }")
-        told = shell.until("omnigraph:main> ")
-        assert "<shell>:1:13: type error: T1: unknown node type `Persn`" in told
-        assert "            ^^^^^" in told
-        assert "hint: did you mean `Person`?" in told
+        reported = shell.until("omnigraph:main> ")
+        assert "<shell>:1:13: type error: T1: unknown node type `Persn`" in reported
+        assert "            ^^^^^" in reported
+        assert "hint: did you mean `Person`?" in reported
 
         shell.send("match { $p: Person")
         shell.until("      ...> ")
@@ -200,11 +200,11 @@ def test_a_shell_prompts_runs_statements_over_lines_and_ends_with_ctrl_d(place):
         shell.until("omnigraph:main> ")
         shell.type(END)
         assert shell.ended() == 0
-    assert not (place.directory / ".operator" / "history").exists()
+    assert not (workspace.directory / ".operator" / "history").exists()
 
 
-def test_a_pasted_text_is_read_line_by_line_types_stand_out_and_a_reader_cannot_write(place):
-    with Terminal.of(place, "shell", "g.omni", "--no-history", "--read-only") as shell:
+def test_a_pasted_text_is_read_line_by_line_types_stand_out_and_a_reader_cannot_write(workspace):
+    with Terminal.of(workspace, "shell", "g.omni", "--no-history", "--read-only") as shell:
         shell.until("omnigraph:main> ")
         pasted = "query q() {\n\n  match { $p: Person }\n  return { $p.name }\n}\n.branches\n"
         shell.type(f"\x1b[200~{pasted}\x1b[201~\r")
@@ -220,8 +220,8 @@ def test_a_pasted_text_is_read_line_by_line_types_stand_out_and_a_reader_cannot_
         assert shell.ended() == 0
 
 
-def test_tab_completes_commands_branches_types_properties_edges_and_queries(place):
-    with Terminal.of(place, "shell", "g.omni", "--no-history", "--queries", "q.gq") as shell:
+def test_tab_completes_commands_branches_types_properties_edges_and_queries(workspace):
+    with Terminal.of(workspace, "shell", "g.omni", "--no-history", "--queries", "q.gq") as shell:
         shell.until("omnigraph:main> ")
         for typed, shown in [
             (f".sch{TAB}", ".schema"),
@@ -253,11 +253,11 @@ def test_tab_completes_commands_branches_types_properties_edges_and_queries(plac
         assert shell.ended() == 0
 
 
-def test_history_is_kept_for_its_owner_in_one_entry_for_each_statement_and_bounded(place):
-    history = place.directory / ".operator" / "history"
+def test_history_is_kept_for_its_owner_in_one_entry_for_each_statement_and_bounded(workspace):
+    history = workspace.directory / ".operator" / "history"
     history.parent.mkdir(exist_ok=True)
     history.write_text("".join(f".commits {n}\n" for n in range(1_500)))
-    with Terminal.of(place, "shell", "g.omni") as shell:
+    with Terminal.of(workspace, "shell", "g.omni") as shell:
         shell.until("omnigraph:main> ")
         shell.send("match { $p: Person }")
         shell.until("      ...> ")
@@ -276,18 +276,18 @@ def test_history_is_kept_for_its_owner_in_one_entry_for_each_statement_and_bound
     assert len(lines) == 1_000
     assert lines[-3:] == [".commits 1499", "match { $p: Person } return { $p.name }", ".quit"]
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
-    with Terminal.of(place, "shell", "g.omni", "--history", "own") as shell:
+    with Terminal.of(workspace, "shell", "g.omni", "--history", "own") as shell:
         shell.until("omnigraph:main> ")
         shell.type(END)
         assert shell.ended() == 0
-    assert not Path(place.directory, "own").exists()
+    assert not Path(workspace.directory, "own").exists()
 
 
 def test_ctrl_c_gives_up_the_input_or_the_query_and_not_the_shell(tmp_path):
     people = "".join(
         f'{{"type": "Person", "data": {{"name": "p{number}"}}}}\n' for number in range(1_000)
     )
-    other = Place(tmp_path)
+    other = Workspace(tmp_path)
     other.write("s.pg", SCHEMA)
     other.write("many.ndjson", people)
     assert other.run("init", "--schema", "s.pg", "many.omni").returncode == 0
@@ -347,9 +347,9 @@ sys.exit(main(["shell", "g.omni", "--no-history", "--read-only"]))
 """
 
 
-def test_no_ctrl_c_is_lost_and_none_ends_the_shell(place):
+def test_no_ctrl_c_is_lost_and_none_ends_the_shell(workspace):
     """Before the first key, while Tab asks for candidates, and while another one is answered."""
-    with Terminal(place, sys.executable, "-c", LOST_INTERRUPTS) as shell:
+    with Terminal(workspace, sys.executable, "-c", LOST_INTERRUPTS) as shell:
         shell.until("omnigraph:main> ")
         shell.until("omnigraph:main> ")
         shell.type(f".br{TAB}")
@@ -361,10 +361,10 @@ def test_no_ctrl_c_is_lost_and_none_ends_the_shell(place):
         assert shell.ended() == 0
 
 
-def test_prompts_are_no_results_when_stdout_is_a_file(place, tmp_path):
+def test_prompts_are_no_results_when_stdout_is_a_file(workspace, tmp_path):
     with (
         open(tmp_path / "out", "wb") as out,
-        Terminal.of(place, "shell", "g.omni", "--no-history", stdout=out.fileno()) as shell,
+        Terminal.of(workspace, "shell", "g.omni", "--no-history", stdout=out.fileno()) as shell,
     ):
         shell.until("omnigraph:main> ")
         shell.send(ADULTS)
@@ -375,13 +375,13 @@ def test_prompts_are_no_results_when_stdout_is_a_file(place, tmp_path):
     assert "omnigraph:" not in (tmp_path / "out").read_text()
 
 
-def test_a_python_without_readline_has_a_shell_too(place):
+def test_a_python_without_readline_has_a_shell_too(workspace):
     """And a line that is no text is left out."""
     code = (
         "import sys; sys.modules['readline'] = None; from omnigraph.cli import main; "
         "sys.exit(main(['shell', 'g.omni', '--no-history', '--read-only']))"
     )
-    with Terminal(place, sys.executable, "-c", code, PYTHONUTF8="1") as shell:
+    with Terminal(workspace, sys.executable, "-c", code, PYTHONUTF8="1") as shell:
         shell.until("omnigraph:main> ")
         shell.type_raw(b".bran\xff\n")
         shell.until("the line is not UTF-8 text")
@@ -404,39 +404,39 @@ def test_a_python_without_readline_has_a_shell_too(place):
         ({"TERM": "dumb"}, "Error: "),
     ],
 )
-def test_errors_are_red_at_a_terminal_that_shows_colours(place, environ, start):
-    with Terminal.of(place, "version", "--graph", "g", **environ) as failing:
+def test_errors_are_red_at_a_terminal_that_shows_colours(workspace, environ, start):
+    with Terminal.of(workspace, "version", "--graph", "g", **environ) as failing:
         assert failing.ended() == 1
         assert failing.raw.startswith(start)
         assert ("\x1b" in failing.raw) == ("\x1b" in start)
 
 
-def test_a_log_is_coloured_at_a_terminal_and_the_rows_of_a_query_are_not(place):
-    with Terminal.of(place, "log", "g.omni", "--no-pager") as log:
+def test_a_log_is_coloured_at_a_terminal_and_the_rows_of_a_query_are_not(workspace):
+    with Terminal.of(workspace, "log", "g.omni", "--no-pager") as log:
         assert log.ended() == 0
     assert "\x1b[33m" in log.raw
-    with Terminal.of(place, "query", "--store", "g.omni", "-e", QUERIES) as query:
+    with Terminal.of(workspace, "query", "--store", "g.omni", "-e", QUERIES) as query:
         assert query.ended() == 0
     assert "2 rows from branch main via everybody" in query.text
     assert "\x1b" not in query.raw
-    assert "\x1b" not in place.process("log", "g.omni", TERM="xterm").stdout
+    assert "\x1b" not in workspace.process("log", "g.omni", TERM="xterm").stdout
 
 
-def test_nothing_is_coloured_in_a_pipe(place):
+def test_nothing_is_coloured_in_a_pipe(workspace):
     """What goes to a pipe is plain text."""
     script = f".types\n.nothing\n.diff main dev\n{ADULTS}\n".encode()
-    done = place.process("shell", "g.omni", "--keep-going", stdin=script, TERM="xterm")
+    done = workspace.process("shell", "g.omni", "--keep-going", stdin=script, TERM="xterm")
     assert "node Person" in done.stdout
     assert "+ node Person 'Cy'" in done.stdout
     assert done.stderr.startswith("Error: ")
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_a_load_shows_how_far_it_is_on_stderr_and_leaves_nothing_of_it(place, tmp_path):
+def test_a_load_shows_how_far_it_is_on_stderr_and_leaves_nothing_of_it(workspace, tmp_path):
     load = ("load", "g.omni", "--data", "d.ndjson", "--mode", "merge", "--branch", "bars")
     with (
         open(tmp_path / "out", "wb") as out,
-        Terminal.of(place, *load, "--from", "main", stdout=out.fileno()) as progress_bar,
+        Terminal.of(workspace, *load, "--from", "main", stdout=out.fileno()) as progress_bar,
     ):
         assert progress_bar.ended() == 0
     assert "\r\x1b[2Kload  " in progress_bar.raw
@@ -444,12 +444,12 @@ def test_a_load_shows_how_far_it_is_on_stderr_and_leaves_nothing_of_it(place, tm
     assert "\x1b" not in (tmp_path / "out").read_text()
     assert "loaded g.omni on branch bars with merge: 2 nodes" in (tmp_path / "out").read_text()
 
-    piped = place.process(*load)
+    piped = workspace.process(*load)
     assert piped.stderr == "omnigraph load → g.omni (direct, local)\n"
 
 
 @pytest.mark.parametrize("answer", ["n", "", "yess"])
-def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(place, answer):
+def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(workspace, answer):
     """The confirmation comes before the graph is opened."""
     with socket.socket() as storage:
         storage.bind(("127.0.0.1", 0))
@@ -459,7 +459,7 @@ def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(p
             "AWS_ALLOW_HTTP": "1",
         }
         delete = ("branch", "delete", "dev", "--store", "s3://bucket/g.omni")
-        with Terminal.of(place, *delete, **where) as asking:
+        with Terminal.of(workspace, *delete, **where) as asking:
             asking.until("branch delete on s3://bucket/g.omni")
             asking.until("[y/N] ")
             asking.send(answer)
@@ -468,15 +468,15 @@ def test_destruction_that_is_not_local_is_asked_about_and_a_no_touches_nothing(p
         assert select.select([storage], [], [], 0)[0] == []
 
 
-def test_nobody_is_asked_where_nobody_could_answer(place):
+def test_nobody_is_asked_where_nobody_could_answer(workspace):
     """With --json, or when stdin is no terminal, consent must be in the command."""
     delete = ("branch", "delete", "dev", "--store", "s3://bucket/g.omni")
-    with Terminal.of(place, *delete, "--json") as refused:
+    with Terminal.of(workspace, *delete, "--json") as refused:
         assert refused.ended() == 1
     assert "refusing destructive" in refused.text
     assert "--yes" in refused.text
     assert "[y/N]" not in refused.text
-    piped = place.process(*delete)
+    piped = workspace.process(*delete)
     assert piped.returncode == 1
     assert "refusing destructive" in piped.stderr
 
@@ -485,13 +485,13 @@ def test_nobody_is_asked_where_nobody_could_answer(place):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_the_command_at_a_terminal(place, tmp_path):
+def test_bash_completes_the_command_at_a_terminal(workspace, tmp_path):
     program = tmp_path / "omnigraph"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m omnigraph.cli "$@"\n')
     program.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     bash = (str(shutil.which("bash")), "--norc", "--noprofile", "-i")
-    with Terminal(place, *bash, PATH=path, PS1="ready> ") as shell:
+    with Terminal(workspace, *bash, PATH=path, PS1="ready> ") as shell:
         shell.until("ready> ")
         shell.send("source <(omnigraph completion bash)")
         shell.until("ready> ")

@@ -31,17 +31,17 @@ class Stub:
     """Answers by method and path, such as ``"GET /graphs"``; everything else is a 404."""
 
     url: str = ""
-    answers: dict[str, Any] = field(default_factory=dict)
+    responses: dict[str, Any] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
 
     @property
-    def asked(self) -> list[str]:
+    def requested(self) -> list[str]:
         return [f"{request.method} {request.path}" for request in self.requests]
 
 
 @contextmanager
-def stub_server(**answers: Any) -> Iterator[Stub]:
-    state = Stub(answers=dict(answers))
+def stub_server(**responses: Any) -> Iterator[Stub]:
+    state = Stub(responses=dict(responses))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,7 +54,7 @@ def stub_server(**answers: Any) -> Iterator[Stub]:
         def _answer(self, body: Any) -> None:
             headers = dict(self.headers)
             state.requests.append(Request(self.command, self.path, headers, body))
-            answer = state.answers.get(f"{self.command} {self.path}", (404, b""))
+            answer = state.responses.get(f"{self.command} {self.path}", (404, b""))
             if answer is DROP:
                 self.close_connection = True
                 return

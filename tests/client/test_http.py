@@ -32,9 +32,9 @@ def server():
 @pytest.fixture
 def closed_port():
     """An address where nobody listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{held.getsockname()[1]}"
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{kept.getsockname()[1]}"
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -51,20 +51,20 @@ def closed_port():
     ],
 )
 def test_every_segment_is_one(server, segments, query, path):
-    server.answers[f"GET {path}"] = {"ok": True}
+    server.responses[f"GET {path}"] = {"ok": True}
     assert Connection(f"{server.url}/").get(*segments, query=query) == {"ok": True}
-    assert server.asked == [f"GET {path}"]
+    assert server.requested == [f"GET {path}"]
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_a_segment_that_would_change_the_path_is_refused(server, name):
     with pytest.raises(InputError, match="invalid name"):
         Connection(server.url).get("queries", name)
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_body_is_json(server):
-    server.answers["POST /queries/q"] = {"rows": []}
+    server.responses["POST /queries/q"] = {"rows": []}
     Connection(server.url).post("queries", "q", body={"params": {"name": "Zoë"}})
     request = server.requests[0]
     assert request.headers["Content-Type"] == "application/json"
@@ -73,7 +73,7 @@ def test_a_body_is_json(server):
 
 
 def test_a_token_is_a_bearer(server):
-    server.answers["GET /graphs"] = {"graphs": []}
+    server.responses["GET /graphs"] = {"graphs": []}
     Connection(server.url, SECRET).get("graphs")
     assert server.requests[0].token == f"Bearer {SECRET}"
     assert SECRET not in repr(Connection(server.url, SECRET))
@@ -84,7 +84,7 @@ def test_a_token_that_cannot_be_sent_is_refused(server, token):
     with pytest.raises(InputError, match="cannot be sent") as caught:
         Connection(server.url, token).get("graphs")
     assert token not in str(caught.value)
-    assert server.asked == []
+    assert server.requested == []
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_no_address_is_refused(address, text):
     ],
 )
 def test_an_error_object_is_shown_by_its_text(server, status, kind):
-    server.answers["GET /x"] = (status, {"error": "so it is", "code": "c", "more": [1]})
+    server.responses["GET /x"] = (status, {"error": "so it is", "code": "c", "more": [1]})
     with pytest.raises(OmniGraphError) as caught:
         Connection(server.url).get("x")
     assert type(caught.value) is kind
@@ -136,21 +136,21 @@ def test_an_error_object_is_shown_by_its_text(server, status, kind):
 
 @pytest.mark.parametrize("body", [b"down for\nmaintenance", b'{"message": "x"}', b'"text"', b""])
 def test_another_error_is_shown_with_its_status(server, body):
-    server.answers["GET /x"] = (502, body)
+    server.responses["GET /x"] = (502, body)
     with pytest.raises(ServerError) as caught:
         Connection(server.url).get("x")
     assert caught.value.message == f"server returned 502: {body.decode()}"
 
 
 def test_a_text_of_a_server_neither_shows_the_token_nor_steers_the_terminal(server):
-    server.answers["GET /x"] = (400, {"error": f"bad \x1b[31mtoken\x07 {SECRET}"})
+    server.responses["GET /x"] = (400, {"error": f"bad \x1b[31mtoken\x07 {SECRET}"})
     with pytest.raises(InputError) as caught:
         Connection(server.url, SECRET).get("x")
     assert caught.value.message == r"bad \x1b[31mtoken\x07 ***"
 
 
 def test_a_page_of_a_proxy_is_cut(server):
-    server.answers["GET /x"] = (502, b"x" * 100_000)
+    server.responses["GET /x"] = (502, b"x" * 100_000)
     with pytest.raises(ServerError) as caught:
         Connection(server.url).get("x")
     assert len(caught.value.message) < 5000
@@ -158,17 +158,17 @@ def test_a_page_of_a_proxy_is_cut(server):
 
 def test_a_redirect_is_not_followed(server):
     with stub_server() as other:
-        other.answers["GET /x"] = {"ok": True}
-        server.answers["GET /x"] = (302, b"", {"Location": f"{other.url}/x"})
+        other.responses["GET /x"] = {"ok": True}
+        server.responses["GET /x"] = (302, b"", {"Location": f"{other.url}/x"})
         with pytest.raises(ServerError, match="server returned 302") as caught:
             Connection(server.url, SECRET).get("x")
-        assert other.asked == []
+        assert other.requested == []
     assert "redirects are not followed" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"", b"\xff", b"[" * 100_000])
 def test_a_success_that_is_no_json_is_not_understood(server, body):
-    server.answers["GET /x"] = (200, body)
+    server.responses["GET /x"] = (200, body)
     with pytest.raises(ServerError, match="unexpected response"):
         Connection(server.url).get("x")
 
@@ -187,7 +187,7 @@ def test_a_server_that_does_not_encrypt_gets_no_token(server):
     address = server.url.replace("http://", "https://")
     with pytest.raises(ServerUnavailable, match="cannot be reached"):
         Connection(address, SECRET).get("graphs")
-    assert server.asked == []
+    assert server.requested == []
 
 
 def test_a_name_that_is_no_host():
@@ -197,14 +197,14 @@ def test_a_name_that_is_no_host():
 
 
 def test_a_read_without_an_answer_may_be_repeated(server):
-    server.answers["GET /x"] = DROP
+    server.responses["GET /x"] = DROP
     with pytest.raises(ServerUnavailable, match="broke before the server responded") as caught:
         Connection(server.url).get("x")
     assert caught.value.retryable
 
 
 def test_a_change_without_an_answer_has_no_known_outcome(server):
-    server.answers["POST /queries/q"] = DROP
+    server.responses["POST /queries/q"] = DROP
     with pytest.raises(OutcomePending) as caught:
         Connection(server.url).post("queries", "q", body={}, changes=True)
     assert not caught.value.retryable

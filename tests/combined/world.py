@@ -108,16 +108,16 @@ def first_types() -> dict[str, Type]:
 
 def schema_text(types: dict[str, Type]) -> str:
     texts = []
-    for each in types.values():
-        old = f' @rename_from("{each.renamed_from}")' if each.renamed_from else ""
-        lines = [prop.text(name) for name, prop in each.properties.items()]
-        if len(each.keys) > 1:
-            lines.append(f"  @key({', '.join(each.keys)})")
+    for item in types.values():
+        old = f' @rename_from("{item.renamed_from}")' if item.renamed_from else ""
+        lines = [prop.text(name) for name, prop in item.properties.items()]
+        if len(item.keys) > 1:
+            lines.append(f"  @key({', '.join(item.keys)})")
         ends = ""
-        if each.ends is not None:
-            ends = f": {types[each.ends[0]].name} -> {types[each.ends[1]].name}"
+        if item.ends is not None:
+            ends = f": {types[item.ends[0]].name} -> {types[item.ends[1]].name}"
         body = "\n".join(lines)
-        texts.append(f"{each.kind} {each.name}{ends}{old} {{\n{body}\n}}")
+        texts.append(f"{item.kind} {item.name}{ends}{old} {{\n{body}\n}}")
     return "\n".join(texts)
 
 
@@ -223,9 +223,9 @@ class World:
             raise AssertionError("a schema was applied beside branches")
         self.log.append(f"apply {values} hard={hard}\n{text}")
         self.graph.schema.apply(text, values=values, allow_data_loss=hard)
-        for each in types.values():
-            each.renamed_from = None
-            for prop in each.properties.values():
+        for item in types.values():
+            item.renamed_from = None
+            for prop in item.properties.values():
                 prop.renamed_from = None
         self.types = types
         self.branches["main"].state = state
@@ -233,63 +233,63 @@ class World:
             # States with what was dropped for good are gone.
             self.tags.clear()
 
-    def _change_type(self, each: Type, rows: Rows, values: dict[str, Any]) -> bool:
+    def _change_type(self, one: Type, rows: Rows, values: dict[str, Any]) -> bool:
         """One change of a type; says whether it loses data for good."""
-        free = sorted(set(map("p{}".format, range(9))) - set(each.properties) - self._known(each))
+        free = sorted(set(map("p{}".format, range(9))) - set(one.properties) - self._existing(one))
         plain = [
             name
-            for name, prop in each.properties.items()
-            if name not in each.keys and prop.renamed_from is None and not prop.rules
+            for name, prop in one.properties.items()
+            if name not in one.keys and prop.renamed_from is None and not prop.rules
         ]
         name = self.random.choice(plain) if plain else None
         match self.random.randrange(8):
             case 0 | 1:
                 new, scalar = self.random.choice(free), self.random.choice(sorted(SAMPLES))
-                each.properties[new] = Property(scalar)
+                one.properties[new] = Property(scalar)
                 value = None
                 if self.random.random() < 0.4 and scalar != "Blob":
-                    each.properties[new].nullable = False
+                    one.properties[new].nullable = False
                     value = self.random.choice(SAMPLES[scalar])
-                    values[f"{each.name}.{new}"] = value
+                    values[f"{one.name}.{new}"] = value
                 for row in rows.values():
                     row[new] = value
-            case 2 if name and f"{each.name}.{name}" not in values:
-                old = each.properties[name]
+            case 2 if name and f"{one.name}.{name}" not in values:
+                old = one.properties[name]
                 # What is new in this apply has no name before.
-                if name in self._known(each):
+                if name in self._existing(one):
                     new = self.random.choice(free)
-                    each.properties[new] = Property(old.scalar, old.nullable, "", name)
-                    del each.properties[name]
+                    one.properties[new] = Property(old.scalar, old.nullable, "", name)
+                    del one.properties[name]
                     for row in rows.values():
                         row[new] = row.pop(name)
             case 3 if name:
-                each.properties[name].scalar = WIDER.get(
-                    each.properties[name].scalar, each.properties[name].scalar
+                one.properties[name].scalar = WIDER.get(
+                    one.properties[name].scalar, one.properties[name].scalar
                 )
-            case 4 if name and f"{each.name}.{name}" not in values and name in self._known(each):
-                del each.properties[name]
+            case 4 if name and f"{one.name}.{name}" not in values and name in self._existing(one):
+                del one.properties[name]
                 for row in rows.values():
                     del row[name]
                 return self.random.random() < 0.3
-            case 5 if name and each.properties[name].scalar != "Blob":
-                prop = each.properties[name]
-                if not prop.nullable and f"{each.name}.{name}" not in values:
+            case 5 if name and one.properties[name].scalar != "Blob":
+                prop = one.properties[name]
+                if not prop.nullable and f"{one.name}.{name}" not in values:
                     prop.nullable = True
                 elif prop.nullable:
                     prop.nullable = False
                     value = self.random.choice(SAMPLES[prop.scalar])
-                    values[f"{each.name}.{name}"] = value
+                    values[f"{one.name}.{name}"] = value
                     for row in rows.values():
                         row[name] = value if row[name] is None else row[name]
-            case 6 if each.renamed_from is None and not any(
-                key.startswith(f"{each.name}.") for key in values
+            case 6 if one.renamed_from is None and not any(
+                key.startswith(f"{one.name}.") for key in values
             ):
-                each.renamed_from, each.name = each.name, f"T{next(self.numbers)}"
+                one.renamed_from, one.name = one.name, f"T{next(self.numbers)}"
         return False
 
-    def _known(self, each: Type) -> set[str]:
+    def _existing(self, one: Type) -> set[str]:
         """The properties that the type has before the apply."""
-        old = each.renamed_from or each.name
+        old = one.renamed_from or one.name
         return next(set(t.properties) for t in self.types.values() if t.name == old)
 
     def tag(self) -> None:
@@ -330,20 +330,20 @@ class World:
         if not self.points:
             return
         point = self.random.choice(sorted(self.points))
-        assert point in [each.point for each in backup_points(self.backup_folder)]
-        place = self.folder / f"r{next(self.numbers)}.omni"
-        restore(self.backup_folder, place, point=point, durability="os")
-        self._compare_copy(place, self.points[point])
+        assert point in [backup_point.point for backup_point in backup_points(self.backup_folder)]
+        location = self.folder / f"r{next(self.numbers)}.omni"
+        restore(self.backup_folder, location, point=point, durability="os")
+        self._compare_copy(location, self.points[point])
 
     def clone(self) -> None:
-        place = self.folder / f"c{next(self.numbers)}.omni"
-        clone(self.graph.uri, place, durability="os")
-        self._compare_copy(place, self._moment())
+        location = self.folder / f"c{next(self.numbers)}.omni"
+        clone(self.graph.uri, location, durability="os")
+        self._compare_copy(location, self._moment())
 
-    def _compare_copy(self, place: Path, moment: Moment) -> None:
+    def _compare_copy(self, location: Path, moment: Moment) -> None:
         """Look at a copy; sometimes go on with it, which has to be as good as the original."""
         kept = self.graph, self._moment(), self.points, self.backup_folder
-        self.graph = Graph.open(place, durability="os")
+        self.graph = Graph.open(location, durability="os")
         self._become(moment)
         self.check()
         self.verify()
@@ -380,7 +380,7 @@ class World:
     # -- writes --------------------------------------------------------------------------
 
     def _load(self, branch: str, type_id: str) -> None:
-        each = self.types[type_id]
+        item = self.types[type_id]
         key: Row = {"name": f"l{self.random.randrange(4)}"}
         row_id = key["name"] if type_id == "Label" else ""
         if type_id == "Seat":
@@ -393,11 +393,11 @@ class World:
                 ),
                 "",
             )
-        row = key | self._values(each)
-        self.graph.load([{"type": each.name, "data": _data(row)}], branch=branch, mode="merge")
+        row = key | self._values(item)
+        self.graph.load([{"type": item.name, "data": _data(row)}], branch=branch, mode="merge")
         if not row_id:
-            rows = self._read(self.graph, branch, {type_id: each})[type_id]
-            (row_id,) = [i for i, found in rows.items() if key.items() <= found.items()]
+            rows = self._read(self.graph, branch, {type_id: item})[type_id]
+            (row_id,) = [i for i, actual in rows.items() if key.items() <= actual.items()]
         self.branches[branch].state[type_id][row_id] = row
 
     def _load_edge(self, branch: str) -> None:
@@ -405,55 +405,55 @@ class World:
         if not state["Label"] or not state["Seat"]:
             return
         row_id = f"m{self.random.randrange(5)}"
-        known = state["Marks"].get(row_id)
-        source = known["src"] if known else self.random.choice(sorted(state["Label"]))
-        target = known["dst"] if known else self.random.choice(sorted(state["Seat"]))
-        each = self.types["Marks"]
-        row = self._values(each)
+        existing = state["Marks"].get(row_id)
+        source = existing["src"] if existing else self.random.choice(sorted(state["Label"]))
+        target = existing["dst"] if existing else self.random.choice(sorted(state["Seat"]))
+        item = self.types["Marks"]
+        row = self._values(item)
         data = _data(row) | {"id": row_id}
-        record = {"edge": each.name, "from": source, "to": target, "data": data}
+        record = {"edge": item.name, "from": source, "to": target, "data": data}
         self.graph.load([record], branch=branch, mode="merge")
         state["Marks"][row_id] = {"src": source, "dst": target, **row}
 
-    def _values(self, each: Type) -> Row:
+    def _values(self, one: Type) -> Row:
         return {
             name: None
             if prop.nullable and self.random.random() < 0.4
             else self.random.choice(SAMPLES[prop.scalar])
-            for name, prop in each.properties.items()
-            if name not in each.keys
+            for name, prop in one.properties.items()
+            if name not in one.keys
         }
 
     def _update(self, branch: str) -> None:
         state = self.branches[branch].state
         type_id = self.random.choice(["Seat", "Label"])
-        each = self.types[type_id]
-        choices = [name for name in each.properties if name not in each.keys]
+        item = self.types[type_id]
+        choices = [name for name in item.properties if name not in item.keys]
         if not state[type_id] or not choices:
             return
         row = state[type_id][self.random.choice(sorted(state[type_id]))]
         name = self.random.choice(choices)
-        prop = each.properties[name]
-        value = self._values(each)[name]
-        where, given = self._condition(each, row)
+        prop = item.properties[name]
+        value = self._values(item)[name]
+        where, given = self._condition(item, row)
         declared = ", ".join(
-            [f"${key}: {each.properties[key].scalar}" for key in given]
+            [f"${key}: {item.properties[key].scalar}" for key in given]
             + [f"$value: {prop.scalar}{'?' if prop.nullable else ''}"]
         )
         text = (
-            f"query q({declared}) {{ update {each.name} set {{ {name}: $value }} where {where} }}"
+            f"query q({declared}) {{ update {item.name} set {{ {name}: $value }} where {where} }}"
         )
         self.graph.mutate(text, params={**given, "value": _plain(value)}, branch=branch)
         row[name] = value
 
     def _delete(self, branch: str, type_id: str, row_id: str) -> None:
-        each, state = self.types[type_id], self.branches[branch].state
+        item, state = self.types[type_id], self.branches[branch].state
         if type_id == "Marks":
             self._delete_edges(branch, state["Marks"][row_id].get("w"))
             return
-        where, given = self._condition(each, state[type_id][row_id])
-        declared = ", ".join(f"${key}: {each.properties[key].scalar}" for key in given)
-        text = f"query q({declared}) {{ delete {each.name} where {where} }}"
+        where, given = self._condition(item, state[type_id][row_id])
+        declared = ", ".join(f"${key}: {item.properties[key].scalar}" for key in given)
+        text = f"query q({declared}) {{ delete {item.name} where {where} }}"
         self.graph.mutate(text, params=given, branch=branch)
         del state[type_id][row_id]
         end = "src" if type_id == "Label" else "dst"
@@ -471,8 +471,8 @@ class World:
         for edge_id in [i for i, row in edges.items() if row[column] == value]:
             del edges[edge_id]
 
-    def _condition(self, each: Type, row: Row) -> tuple[str, dict[str, Any]]:
-        given = {key: row[key] for key in each.keys}
+    def _condition(self, one: Type, row: Row) -> tuple[str, dict[str, Any]]:
+        given = {key: row[key] for key in one.keys}
         return " and ".join(f"{key} = ${key}" for key in given), given
 
     # -- what is there -------------------------------------------------------------------
@@ -489,20 +489,20 @@ class World:
         self, graph: Graph, branch: str | None, types: dict[str, Type], tag: str | None = None
     ) -> State:
         snapshot = graph.snapshot(tag=tag) if tag else graph.snapshot(branch or "main")
-        found: State = {}
-        for type_id, each in types.items():
-            blobs = [n for n, prop in each.properties.items() if prop.scalar == "Blob"]
-            ends = ["src", "dst"] if each.ends else []
-            names = ["id", *ends, *(n for n in each.properties if n not in blobs)]
-            rows = {row.pop("id"): row for row in snapshot.read(each.name, names).to_pylist()}
+        actual: State = {}
+        for type_id, item in types.items():
+            blobs = [n for n, prop in item.properties.items() if prop.scalar == "Blob"]
+            ends = ["src", "dst"] if item.ends else []
+            names = ["id", *ends, *(n for n in item.properties if n not in blobs)]
+            rows = {row.pop("id"): row for row in snapshot.read(item.name, names).to_pylist()}
             for row_id, row in rows.items():
                 for name in blobs:
-                    row[name] = snapshot.read_blob(each.name, row_id, name)
-                for name, prop in each.properties.items():
+                    row[name] = snapshot.read_blob(item.name, row_id, name)
+                for name, prop in item.properties.items():
                     if prop.scalar == "Date" and row[name] is not None:
                         row[name] = row[name].isoformat()
-            found[type_id] = rows
-        return found
+            actual[type_id] = rows
+        return actual
 
     def verify(self) -> None:
         """Nothing is wrong; tags may name what was dropped for good."""

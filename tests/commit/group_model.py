@@ -94,16 +94,16 @@ def _edge(chance: random.Random, number: int) -> Mapping[str, Any]:
 def random_rounds(seed: int, rounds: int) -> list[list[SmallWrite]]:
     """Writes that are made at the same time, round by round."""
     chance = random.Random(seed)
-    found, number = [], 0
+    actual, number = [], 0
     for _ in range(rounds):
         size = chance.randrange(2, 7)
-        found.append([random_write(chance, number + n) for n in range(size)])
+        actual.append([random_write(chance, number + n) for n in range(size)])
         number += size
-    return found
+    return actual
 
 
-def new_graph(place: Path) -> Graph:
-    graph = Graph.init(place, SCHEMA, durability="os")
+def new_graph(location: Path) -> Graph:
+    graph = Graph.init(location, SCHEMA, durability="os")
     graph.append({"Person": pa.table({"name": _NAMES[:3]}), "Company": pa.table({"name": ["p0"]})})
     return graph
 
@@ -120,10 +120,10 @@ def history(graph: Graph) -> list[CommitRow]:
     return [row for row in rows_of(graph) if row.actor is not None and row.actor.startswith("w")]
 
 
-def made_alone(place: Path, graph: Graph, rounds: Sequence[Sequence[SmallWrite]]) -> Graph:
+def made_alone(location: Path, graph: Graph, rounds: Sequence[Sequence[SmallWrite]]) -> Graph:
     """Another graph, on which the writes of a history were made one by one."""
-    writes = {write.actor: write for each in rounds for write in each}
-    alone = new_graph(place)
+    writes = {write.actor: write for item in rounds for write in item}
+    alone = new_graph(location)
     for row in history(graph):
         writes[row.actor or ""].run(alone)
     return alone
@@ -136,7 +136,7 @@ def check_outcomes(
     by_actor = {row.actor: row.commit_id for row in history(graph)}
     assert len(by_actor) == len(history(graph)), "a write was made twice"
     receipts = {row.actor: row for row in history(alone)}
-    for write, outcome in zip((w for each in rounds for w in each), outcomes, strict=True):
+    for write, outcome in zip((w for item in rounds for w in item), outcomes, strict=True):
         commit = by_actor.get(write.actor)
         if isinstance(outcome, OutcomePending):
             assert outcome.details["commit_id"] == (commit or outcome.details["commit_id"])
@@ -162,8 +162,8 @@ def check_same(graph: Graph, alone: Graph) -> None:
     assert feed(graph) == feed(alone)
     for one, other in zip(history(graph), history(alone), strict=True):
         assert changes_of(graph, one) == changes_of(alone, other), one.actor
-    for name, each in rows_by_type(graph).items():
-        for row in each:
+    for name, item in rows_by_type(graph).items():
+        for row in item:
             ours, theirs = (g.changes.blame(name, row["id"]).commit.actor for g in (graph, alone))
             assert ours == theirs, (name, row["id"])
 

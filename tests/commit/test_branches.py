@@ -62,12 +62,12 @@ def graph(graph):
 
 def forks(path):
     """Which tables have a copy for which branches."""
-    found = {}
+    matches = {}
     for name, location in TABLES.items():
         branches = sorted(lance.dataset(str(path / location)).branches.list())
         if branches:
-            found[name] = branches
-    return found
+            matches[name] = branches
+    return matches
 
 
 def owners(graph, branch):
@@ -685,12 +685,12 @@ def test_a_held_snapshot_of_a_deleted_branch_never_shows_the_new_one(graph, othe
     """What main owns can still be read; of what the branch owned, it says that it is gone."""
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
-    held = other.snapshot("b")
+    pinned = other.snapshot("b")
     again(graph, "new")
-    assert (held.count("Person"), held.read("Knows").num_rows) == (3, 1)
+    assert (pinned.count("Person"), pinned.read("Knows").num_rows) == (3, 1)
     for _ in range(2):
         with pytest.raises(HistoryGone, match="branch 'b' was deleted") as caught:
-            held.read("Person")
+            pinned.read("Person")
     assert caught.value.details == {"branch": "b"}
     assert names(other, "b") == ["ann", "bo", "new"]
 
@@ -700,12 +700,12 @@ def test_a_held_snapshot_of_a_child_notices_that_its_parent_is_another_one(graph
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
     graph.branches.create("c", from_branch="b")
-    held = other.snapshot("c")
+    pinned = other.snapshot("c")
     graph.branches.delete("c")
     again(graph, "new")
     graph.branches.create("c", from_branch="b")
     with pytest.raises(HistoryGone):
-        held.read("Person")
+        pinned.read("Person")
     assert names(other, "c") == ["ann", "bo", "new"]
 
 
@@ -755,10 +755,10 @@ def test_an_open_snapshot_of_a_deleted_branch_says_that_it_is_gone(graph, other)
     """Also where its tables were opened, but their files not read yet."""
     graph.branches.create("b")
     graph.append(people(old=3), branch="b")
-    held = graph.snapshot("b")
+    pinned = graph.snapshot("b")
     graph._handle.store.table(graph._handle.store.manifest("b").current().pins["node:Person"])
     other.branches.delete("b")
-    for read in (held.read, lambda kind: list(held.scan(kind))):
+    for read in (pinned.read, lambda kind: list(pinned.scan(kind))):
         with pytest.raises(HistoryGone, match="branch 'b' was deleted"):
             read("Person")
 

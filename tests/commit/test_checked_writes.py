@@ -46,7 +46,7 @@ LOST = {
     "version": lambda path: cut(newest_version(path)),
     "a part of the version": lambda path: cut(newest_version(path), 0.6),
 }
-each_loss = pytest.mark.parametrize("loss", LOST)
+every_loss = pytest.mark.parametrize("loss", LOST)
 # A tag comes in a fragment of its own, which goes as a whole.
 of_a_tag = pytest.mark.parametrize("loss", [loss for loss in LOST if loss != "deletions"])
 
@@ -73,7 +73,7 @@ def losing(monkeypatch, path):
     return lose
 
 
-@each_loss
+@every_loss
 def test_a_publish_that_the_disk_lost_once_is_made_again(graph, path, losing, loss):
     graph.append(people(ada=1))
     calls = losing(loss)
@@ -86,7 +86,7 @@ def test_a_publish_that_the_disk_lost_once_is_made_again(graph, path, losing, lo
             assert fresh.maintenance.verify().is_sound
 
 
-@each_loss
+@every_loss
 def test_a_publish_that_the_disk_keeps_losing_is_taken_back(graph, path, losing, loss, monkeypatch):
     first = graph.append(people(ada=1))
     monkeypatch.setattr("omnigraph.commit.publisher.RETRIES", 0)
@@ -234,8 +234,8 @@ def test_a_handle_that_lives_mends_a_branch_before_it_writes(graph, path):
     graph.append(people(bob=2), branch="feat")
     with Graph.open(path, "rw") as other:
         store = other._handle.store
-        known = store.manifest("feat").current().manifest_version
-        ledger = Ledger.open(store.datasets, store.manifest("feat").ref, known)
+        existing = store.manifest("feat").current().manifest_version
+        ledger = Ledger.open(store.datasets, store.manifest("feat").ref, existing)
         ledger.upsert(to_arrow([TagRow("x", None, 0)]), KEY)
         cut(min((path / "__manifest/tree/feat/_versions").glob("*.manifest")))
         with pytest.raises(StorageCorrupt):
@@ -250,16 +250,16 @@ def test_a_reader_waits_for_whoever_is_about_to_take_a_version_back(graph, path)
     file = newest_version(path)
     whole = file.read_bytes()
     store = store_at(path)
-    found: list[list[str]] = []
+    actual: list[list[str]] = []
     with store.leases.acquire([publish_lease(None)], 5.0):
         cut(file)
-        reader = threading.Thread(target=lambda: found.append(names(Graph.open(path, "r"))))
+        reader = threading.Thread(target=lambda: actual.append(names(Graph.open(path, "r"))))
         reader.start()
         reader.join(0.2)
         assert reader.is_alive()
         file.write_bytes(whole)
     reader.join(10.0)
-    assert found == [["ada", "bob"]]
+    assert actual == [["ada", "bob"]]
 
 
 def test_a_version_that_cannot_be_taken_back_leaves_the_outcome_open(

@@ -102,8 +102,8 @@ def test_versions_alone_are_judged_by_the_table(
     head, pin, expected, post, confirmed, strict, loose, confirming
 ):
     sidecar_pin = pin_of(expected, post, confirmed)
-    found = [classify(head, pin, sidecar_pin, mode) for mode in (STRICT, LOOSE, CONFIRMED)]
-    assert found == [strict, loose, confirming]
+    actual = [classify(head, pin, sidecar_pin, mode) for mode in (STRICT, LOOSE, CONFIRMED)]
+    assert actual == [strict, loose, confirming]
 
 
 VERSIONS = st.integers(0, 6)
@@ -115,7 +115,7 @@ def rows_of_the_table(
     """The table once more, as conditions that stand side by side instead of one after another."""
     up, off, one = h > p, e != p, h == p + 1
     planned = one and q == h
-    strict, loose, confirmed = (mode is each for each in (STRICT, LOOSE, CONFIRMED))
+    strict, loose, confirmed = (mode is candidate for candidate in (STRICT, LOOSE, CONFIRMED))
     conditions = {
         BROKEN: [h < p],
         NONE: [h == p],
@@ -135,7 +135,7 @@ def rows_of_the_table(
         ],
         PART: [up and confirmed and c is None],
     }
-    return [found for found, cells in conditions.items() for cell in cells if cell]
+    return [actual for actual, cells in conditions.items() for cell in cells if cell]
 
 
 @given(VERSIONS, VERSIONS, VERSIONS, VERSIONS, st.none() | VERSIONS, st.sampled_from(ClassifyMode))
@@ -189,9 +189,13 @@ BY_TRANSACTION = [
 ]
 
 
-@pytest.mark.parametrize(("head", "pin", "expected", "planned", "landed", "found"), BY_TRANSACTION)
-def test_known_transactions_are_judged_by_what_landed(head, pin, expected, planned, landed, found):
-    assert classify_exact(head, pin, pin_of(expected, planned=planned), landed) is found
+@pytest.mark.parametrize(
+    ("head", "pin", "expected", "planned", "landed", "outcome"), BY_TRANSACTION
+)
+def test_known_transactions_are_judged_by_what_landed(
+    head, pin, expected, planned, landed, outcome
+):
+    assert classify_exact(head, pin, pin_of(expected, planned=planned), landed) is outcome
 
 
 @given(VERSIONS, VERSIONS, VERSIONS, st.integers(1, 3), st.data())
@@ -205,7 +209,7 @@ def test_every_evidence_has_exactly_one_class(head, pin, expected, planned, data
         PART: 0 < landed < planned and head == top and pin == expected,
         MULTI: landed > 0 and head >= top > pin and (pin != expected or head != top),
     }
-    cells = [found for found, holds in conditions.items() if holds]
+    cells = [actual for actual, holds in conditions.items() if holds]
     assert cells == [classify_exact(head, pin, pin_of(expected, planned=planned), landed)]
 
 
@@ -256,7 +260,11 @@ def test_one_decision_covers_all_tables(classes, pins, decision):
     assert decide(classes, pins) is decision
 
 
-SETS = [each for size in range(4) for each in combinations_with_replacement(Classification, size)]
+SETS = [
+    candidate
+    for size in range(4)
+    for candidate in combinations_with_replacement(Classification, size)
+]
 
 
 @pytest.mark.parametrize("published", [True, False, None])

@@ -111,20 +111,20 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CallCounter]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the graphs lie, built once for all workers of a run."""
-    place = tmp_path_factory.getbasetemp()
+    location = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        place = place.parent
-    place = place / "costs"
-    place.mkdir(exist_ok=True)
-    with (place / "lock").open("w") as lock:
+        location = location.parent
+    location = location / "costs"
+    location.mkdir(exist_ok=True)
+    with (location / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / "ready").exists():
+        if not (location / "ready").exists():
             for depth in (SHALLOW, DEEP):
-                with Graph.init(place / str(depth), SCHEMA, durability="os") as graph:
+                with Graph.init(location / str(depth), SCHEMA, durability="os") as graph:
                     for number in range(depth):
                         write(graph, "Company", f"c{number}")
-            (place / "ready").touch()
-    return place
+            (location / "ready").touch()
+    return location
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_an_operation_asks_the_same_of_a_short_and_a_long_history(costs, operati
     assert json.loads(shallow.output) == json.loads(deep.output) == expected
     # There is a checksum record for each commit until upkeep folds them: one listing is longer.
     calls = [Counter(cost.calls) for cost in (shallow, deep)]
-    listed = [each.pop("getdents64 __checksums", 0) for each in calls]
+    listed = [call.pop("getdents64 __checksums", 0) for call in calls]
     assert listed[0] <= listed[1] <= listed[0] + 1 <= 3
     assert calls[0] == calls[1]
 

@@ -138,7 +138,7 @@ def test_a_version_that_is_gone_is_an_error_of_the_storage(graph, path):
 
 
 @pytest.fixture
-def half_held(graph):
+def half_kept(graph):
     """A writer died over both tables, and one that lives holds one of them; gives its lease."""
     die(graph, Failpoint.WRITE_AFTER_TABLES, people(Bob=1) | companies("Brim"))
     with graph._handle.store.leases.acquire([table_lease(COMPANY, None)], 0.0):
@@ -147,29 +147,29 @@ def half_held(graph):
 
 def test_who_needs_the_other_table_waits_for_the_living_writer(graph, other, path):
     die(graph, Failpoint.WRITE_AFTER_TABLES, people(Bob=1) | companies("Brim"))
-    turns = threading.Semaphore(0)
-    told = []
+    rounds = threading.Semaphore(0)
+    reported = []
 
     def write():
-        told.append(other.append(people(Carl=1)))
+        reported.append(other.append(people(Carl=1)))
 
     def count(point):
         if point is Failpoint.WRITE_AFTER_LEASES:
-            turns.release()
+            rounds.release()
 
     with hooked(count):
         with graph._handle.store.leases.acquire([table_lease(COMPANY, None)], 0.0):
             writer = threading.Thread(target=write)
             writer.start()
-            assert all(turns.acquire(timeout=60) for _ in range(5))
-            assert told == []
+            assert all(rounds.acquire(timeout=60) for _ in range(5))
+            assert reported == []
         writer.join(60)
-    assert [receipt.tables["node:Person"].inserted for receipt in told] == [1]
+    assert [receipt.tables["node:Person"].inserted for receipt in reported] == [1]
     assert names(graph) == ["Ada", "Bob", "Carl"]
     assert left(path) == []
 
 
-def test_who_waited_long_enough_is_told_to_come_back(half_held, graph, path):
+def test_who_waited_long_enough_is_told_to_come_back(half_kept, graph, path):
     impatient = store_at(path, Timeouts(lease=0.2))
 
     def prepare(view):
@@ -177,8 +177,8 @@ def test_who_waited_long_enough_is_told_to_come_back(half_held, graph, path):
         return PreparedWrite({PERSON: (view.stage.stage_append(table, table.read()),)})
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({PERSON}), prepare)
-    with pytest.raises(Conflict, match="a running writer prevents its recovery") as told:
+    with pytest.raises(Conflict, match="a running writer prevents its recovery") as reported:
         commit_write(impatient, request)
-    assert told.value.retryable
-    assert told.value.details["table_key"] == PERSON
+    assert reported.value.retryable
+    assert reported.value.details["table_key"] == PERSON
     assert len(left(path)) == 1

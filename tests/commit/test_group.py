@@ -28,7 +28,7 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from tests.commit.deaths import Died, move
-from tests.commit.together import SCHEMA, Waiting, held, rows_of, sizes, together, until
+from tests.commit.together import SCHEMA, Waiting, kept, rows_of, sizes, together, until
 from tests.commit.world import at, manifest_rows, names, raising
 
 ADD = "query add($n: String, $a: I32?) { insert Person { name: $n, age: $a } }"
@@ -56,7 +56,7 @@ def working(graph, one):
     return lambda: graph.mutate(WORK, params={"a": one, "b": "C"})
 
 
-def loading(graph, *records, **how):
+def load_call(graph, *records, **how):
     return lambda: graph.load(list(records), **how)
 
 
@@ -81,7 +81,7 @@ def test_a_group_is_one_version_of_each_table_and_a_commit_for_each_write(graph,
         graph,
         adding(graph, "Bob", actor="ana"),
         lambda: graph.append({"Person": pa.table({"name": ["Cy", "Di"]})}, actor="bea"),
-        loading(graph, person("Ada", age=9), person("Eve"), actor="cem"),
+        load_call(graph, person("Ada", age=9), person("Eve"), actor="cem"),
     )
     rows = rows_of(graph)[start:]
     assert [row.commit_id for row in rows] == [receipt.commit_id for receipt in receipts]
@@ -115,7 +115,7 @@ def test_the_receipts_count_what_each_write_did(graph):
         graph,
         adding(graph, "Bob"),
         lambda: graph.append({"Person": pa.table({"name": ["Cy", "Di"]})}),
-        loading(graph, person("Ada", age=9), person("Eve", nick="e")),
+        load_call(graph, person("Ada", age=9), person("Eve", nick="e")),
     )
     assert mutation.tables == {PERSON: TableCounts(1)}
     assert mutation.met == {PERSON: 1}
@@ -129,9 +129,9 @@ def test_the_receipts_count_what_each_write_did(graph):
 def test_at_most_sixteen_writes_are_a_group(graph):
     start = len(rows_of(graph))
     together(graph, *(adding(graph, f"p{n}") for n in range(MOST_MEMBERS + 3)))
-    found = sizes(graph)[start:]
-    assert found[:MOST_MEMBERS] == [(n, MOST_MEMBERS) for n in range(MOST_MEMBERS)]
-    assert found[MOST_MEMBERS:] == [(0, 3), (1, 3), (2, 3)]
+    actual = sizes(graph)[start:]
+    assert actual[:MOST_MEMBERS] == [(n, MOST_MEMBERS) for n in range(MOST_MEMBERS)]
+    assert actual[MOST_MEMBERS:] == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_who_comes_after_a_group_commits_as_if_there_was_none(graph):
@@ -145,7 +145,7 @@ def test_who_comes_after_a_group_commits_as_if_there_was_none(graph):
 def test_who_may_not_be_a_member_does_not_wait(graph):
     rows = {"Person": pa.table({"name": [f"n{number}" for number in range(257)]})}
     head = graph.snapshot().commit_id
-    with held(graph):
+    with kept(graph):
         graph.mutate('query q() { update Person set { age: 3 } where name = "Ada" }')
         graph.append(rows)
         graph.mutate('query q() { delete Person where name = "n1" }')
@@ -178,8 +178,8 @@ def test_one_that_fails_fails_alone_with_the_error_that_it_has_alone(graph):
     graph.load([person("Mia", email="m@x")])
     failing = (
         (knowing(graph, "Ada", "Nobody"), OrphanEdge),
-        (loading(graph, person("Ada"), mode="append"), KeyConflict),
-        (loading(graph, person("Max", email="m@x")), UniqueViolation),
+        (load_call(graph, person("Ada"), mode="append"), KeyConflict),
+        (load_call(graph, person("Max", email="m@x")), UniqueViolation),
     )
     alone = []
     for call, kind in failing:
@@ -215,10 +215,10 @@ def test_members_with_the_same_id_are_committed_one_after_the_other(graph):
     start = len(rows_of(graph))
     together(
         graph,
-        loading(graph, person("Bob", age=1)),
-        loading(graph, person("Bob", age=2)),
+        load_call(graph, person("Bob", age=1)),
+        load_call(graph, person("Bob", age=2)),
         adding(graph, "Cy"),
-        loading(graph, person("Bob", age=3)),
+        load_call(graph, person("Bob", age=3)),
     )
     assert sizes(graph)[start:] == [(0, 2), (1, 2), (0, 1), (0, 1)]
     ages = graph.snapshot().read("Person", ["name", "age"]).to_pylist()
@@ -227,7 +227,9 @@ def test_members_with_the_same_id_are_committed_one_after_the_other(graph):
 
 def test_members_with_the_same_unique_value_do_not_meet_in_one_group(graph):
     first, second = together(
-        graph, loading(graph, person("Bob", email="b@x")), loading(graph, person("Cy", email="b@x"))
+        graph,
+        load_call(graph, person("Bob", email="b@x")),
+        load_call(graph, person("Cy", email="b@x")),
     )
     assert first.commit_id
     assert isinstance(second, UniqueViolation)
@@ -236,7 +238,7 @@ def test_members_with_the_same_unique_value_do_not_meet_in_one_group(graph):
 
 def test_a_value_that_an_earlier_member_gives_up_is_free(graph):
     graph.load([person("Ada", email="a@x")])
-    together(graph, loading(graph, person("Ada")), loading(graph, person("Bob", email="a@x")))
+    together(graph, load_call(graph, person("Ada")), load_call(graph, person("Bob", email="a@x")))
     rows = {r["name"]: r["email"] for r in graph.snapshot().read("Person").to_pylist()}
     assert rows == {"Ada": None, "Bob": "a@x"}
     assert sizes(graph)[-2:] == [(0, 2), (1, 2)]
@@ -265,7 +267,7 @@ def test_a_key_that_was_used_for_another_write_is_refused_beside_others(graph):
 
 
 def test_a_load_gets_its_counts_back_under_its_key(graph):
-    call = loading(graph, person("Bob", nick="b"), idempotency_key="load")
+    call = load_call(graph, person("Bob", nick="b"), idempotency_key="load")
     first, _ = together(graph, call, adding(graph, "Cy"))
     assert call() == first
 
@@ -292,7 +294,8 @@ def test_a_race_that_is_lost_is_the_conflict_of_those_who_write_the_table(graph,
     foreign = partial(move, path, PERSON, "Foreign")
     with at(Failpoint.WRITE_AFTER_SIDECAR, foreign):
         lost, went_on, lost_too = together(
-            graph, adding(graph, "Bob"), loading(graph, {"type": "Company", "data": {"name": "D"}}),
+            graph, adding(graph, "Bob"),
+            load_call(graph, {"type": "Company", "data": {"name": "D"}}),
             adding(graph, "Cy"),
         )  # fmt: skip
     for error in (lost, lost_too):
@@ -372,7 +375,7 @@ def test_when_the_leader_stops_later_each_has_a_pending_commit_that_is_found(gra
 
 
 def test_a_group_that_died_before_all_tables_moved_is_rolled_back(graph, path):
-    calls = (adding(graph, "Bob"), loading(graph, {"type": "Company", "data": {"name": "D"}}))
+    calls = (adding(graph, "Bob"), load_call(graph, {"type": "Company", "data": {"name": "D"}}))
     with at(Failpoint.WRITE_BETWEEN_TABLES, raising(Died())):
         _, pending = together(graph, *calls)
     assert type(pending) is OutcomePending
@@ -385,7 +388,7 @@ def test_a_group_that_died_before_all_tables_moved_is_rolled_back(graph, path):
 def test_a_member_that_waits_too_long_is_refused_and_forgotten(graph):
     store = graph._handle.store
     store.timeouts = Timeouts(lease=0.05)
-    with held(graph) as queue:
+    with kept(graph) as queue:
         with pytest.raises(Conflict, match=r"branch 'main' is locked by another writer \(waited"):
             adding(graph, "Bob")()
         assert len(queue) == 0
@@ -400,7 +403,9 @@ def test_a_locked_table_refuses_only_those_who_write_it(graph, path):
     graph._handle.store.timeouts = replace(graph._handle.store.timeouts, lease=0.2)
     with store_at(path).leases.acquire([table_lease(PERSON, None)], 1.0):
         one, other = together(
-            graph, adding(graph, "Bob"), loading(graph, {"type": "Company", "data": {"name": "D"}})
+            graph,
+            adding(graph, "Bob"),
+            load_call(graph, {"type": "Company", "data": {"name": "D"}}),
         )
     assert type(one) is Conflict
     assert "locked by another writer" in one.message
@@ -409,7 +414,7 @@ def test_a_locked_table_refuses_only_those_who_write_it(graph, path):
 
 def test_whoever_waits_when_the_graph_is_closed_is_refused(graph):
     waiting = Waiting([adding(graph, "Bob"), adding(graph, "Cy")])
-    with held(graph) as queue:
+    with kept(graph) as queue:
         waiting.start(queue)
         graph.close()
         assert {type(outcome) for outcome in waiting.join()} == {Closed}
@@ -422,7 +427,7 @@ def test_an_interrupt_reaches_a_thread_that_waits(graph):
         until(lambda: len(queue) == 1)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    with held(graph) as queue:
+    with kept(graph) as queue:
         thread = threading.Thread(target=interrupt)
         thread.start()
         with pytest.raises(KeyboardInterrupt):
@@ -441,7 +446,7 @@ def test_who_was_interrupted_while_a_leader_had_it_never_leads(graph):
         assert entry.is_abandoned
 
     waiting = Waiting([adding(graph, "Bob"), adding(graph, "Bob"), adding(graph, "Cy")])
-    with at(Failpoint.WRITE_AFTER_SIDECAR, leave), held(graph) as queue:
+    with at(Failpoint.WRITE_AFTER_SIDECAR, leave), kept(graph) as queue:
         waiting.start(queue)
         entry = queue._waiting[1]
     until(lambda: not queue.is_led and not len(queue))

@@ -36,8 +36,8 @@ POINTS = (
 def dying(chance):
     """Now and then a leader ends at a boundary, as its process would."""
 
-    def hook(crossed):
-        if crossed in POINTS and chance.random() < 0.03:
+    def hook(reached):
+        if reached in POINTS and chance.random() < 0.03:
             raise Died
 
     return hook

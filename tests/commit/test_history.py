@@ -127,8 +127,8 @@ def test_a_commit_is_found_on_whatever_branch_it_is(graph, other, branched):
     homes = {"main1": "main", "b1": "b", "main2": "main", "c1": "b2", "b2": "b"}
     for handle in (graph, other):
         for name, commit_id in branched.items():
-            found = handle.commit(commit_id)
-            assert (found.commit_id, found.branch) == (commit_id, homes[name])
+            actual = handle.commit(commit_id)
+            assert (actual.commit_id, actual.branch) == (commit_id, homes[name])
 
 
 def test_a_commit_leads_to_the_state_that_it_left(graph, other, branched):
@@ -267,19 +267,19 @@ def test_a_tag_is_moved_only_when_asked_for(graph, other):
 def test_of_two_who_make_one_tag_at_once_one_is_refused(graph, other):
     """Between the look for the name and the write nobody else gets in."""
     second = graph.append(people(a=1)).commit_id
-    told = []
+    reported = []
 
     def race():
         try:
             other.tags.create("t")
         except AlreadyExists as error:
-            told.append(error.message)
+            reported.append(error.message)
 
     rival = threading.Thread(target=race)
     with at(Failpoint.TAG_BEFORE_WRITE, rival.start):
         made = graph.tags.create("t", second)
     rival.join(60)
-    assert told == ["tag 't' exists already"]
+    assert reported == ["tag 't' exists already"]
     assert list(other.tags.list()) == [made]
 
 

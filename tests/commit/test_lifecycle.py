@@ -369,7 +369,7 @@ DRIFT = {
 def test_a_handle_refuses_to_work_while_the_schema_files_disagree(graph, path, damage, files):
     """Every call says so, and once they agree again it goes on."""
     graph.append(people(ann=1))
-    held = graph.snapshot()
+    pinned = graph.snapshot()
     kept = contents(path)
     damage(path)
     for call in (
@@ -391,7 +391,7 @@ def test_a_handle_refuses_to_work_while_the_schema_files_disagree(graph, path, d
         assert caught.value.details["files"] == files
         assert "schema apply" in caught.value.hint
         assert not caught.value.retryable
-    assert held.read("Person").num_rows == 1
+    assert pinned.read("Person").num_rows == 1
     for name, content in kept.items():
         (path / name).write_bytes(content)
     graph.append(people(bo=2))

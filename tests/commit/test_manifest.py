@@ -463,7 +463,9 @@ def test_the_schema_contract_is_looked_at_once_for_each_operation(graph, monkeyp
     looks = []
     files = type(graph._handle.store.schema_files)
     real = files.check
-    monkeypatch.setattr(files, "check", lambda self, known: looks.append(1) or real(self, known))
+    monkeypatch.setattr(
+        files, "check", lambda self, existing: looks.append(1) or real(self, existing)
+    )
     for operation in (
         graph.snapshot,
         graph.commits,

@@ -160,9 +160,9 @@ def test_a_recovery_that_finished_several_is_found_by_each(graph):
     )
     store = graph._handle.store
     store.publisher.publish(store.manifest(None), Publication({}, commit=intent))
-    for known in (graph.commit("01A"), graph.commit("01B"), graph.commit(intent.commit_id)):
-        assert (known.commit_id, known.completes) == (intent.commit_id, ("01A", "01B"))
-        assert known.kind == "recovery"
+    for existing in (graph.commit("01A"), graph.commit("01B"), graph.commit(intent.commit_id)):
+        assert (existing.commit_id, existing.completes) == (intent.commit_id, ("01A", "01B"))
+        assert existing.kind == "recovery"
     state = ManifestState()
     state.add([CommitRow("01R", 2, None, 1, extra=intent.extra)])
     assert set(state.endings) == {"01A", "01B"}
@@ -222,9 +222,9 @@ def test_a_schema_apply_says_what_became_of_types_and_properties(graph, path):
         ],
         key=str,
     )
-    told = [SchemaEvent.from_json(event).step for event in events]
+    reported = [SchemaEvent.from_json(event).step for event in events]
     assert [dict(step.to_json()) for step in applied.steps] == [
-        {key: value for key, value in step.items() if key != "properties"} for step in told
+        {key: value for key, value in step.items() if key != "properties"} for step in reported
     ]
     (city,) = (event for event in events if event["kind"] == "add_type")
     (name,) = city["properties"]
@@ -274,26 +274,26 @@ def test_a_recovery_that_finishes_an_apply_says_the_same(graph, path):
 
 def test_a_commit_says_what_the_last_attempt_to_prepare_it_found(graph):
     """Another commit comes between the first attempt and the leases, so there is a second."""
-    told = iter([{"merge": {"resolved": {"x": "ours"}}}, {"picks": "01B"}])
+    reported = iter([{"merge": {"resolved": {"x": "ours"}}}, {"picks": "01B"}])
 
     def prepare(view):
         table = view.table("node:Person")
         row = pa.Table.from_pylist([{"id": "Zoe", "name": "Zoe"}], schema=table.schema)
-        extra = next(told)
+        extra = next(reported)
         if "merge" in extra:
             graph.append(people(Between=1))
         staged = view.stage.stage_append(table, row)
         return PreparedWrite({"node:Person": (staged,)}, extra=extra)
 
     request = WriteRequest(WriterKind.MUTATION, None, frozenset({"node:Person"}), prepare)
-    before = {each.name: getattr(request, each.name) for each in fields(request)}
+    before = {field.name: getattr(request, field.name) for field in fields(request)}
     commit_write(graph._handle.store, request)
     said = CommitMetadata.of(graph._handle.store.manifest(None).current().head)
     assert said == CommitMetadata(writer="Mutation", picks="01B")
-    assert {each.name: getattr(request, each.name) for each in fields(request)} == before
+    assert {field.name: getattr(request, field.name) for field in fields(request)} == before
 
 
 def test_a_request_holds_nothing_that_preparing_could_change():
     """What is known only when a write is prepared is part of what it prepared."""
-    mutable = [each.name for each in fields(WriteRequest) if "Mapping" in str(each.type)]
+    mutable = [field.name for field in fields(WriteRequest) if "Mapping" in str(field.type)]
     assert mutable == []

@@ -65,12 +65,12 @@ def publish(store, manifest):
 def chain(store):
     """The commits of main from the newest to the first, by their parents."""
     commits = {commit.commit_id: commit for commit in History(store).commits(None)}
-    found, current = [], store.manifest(None).current().head.commit_id
+    actual, current = [], store.manifest(None).current().head.commit_id
     while current is not None:
-        found.append(current)
+        actual.append(current)
         current = commits[current].parent
-    assert len(found) == len(commits)
-    return found
+    assert len(actual) == len(commits)
+    return actual
 
 
 # -- what a publish makes ---------------------------------------------------------------------
@@ -272,8 +272,8 @@ def test_a_bad_request_is_refused_as_a_whole(publish, manifest, path, kind, more
 
 def test_the_same_place_may_be_registered_again(publish, manifest):
     """Only another path is refused."""
-    place = manifest.current().pins[PERSON].location
-    assert publish(registrations=[TableRow(PERSON, place)]).version == 2
+    path = manifest.current().pins[PERSON].location
+    assert publish(registrations=[TableRow(PERSON, path)]).version == 2
 
 
 def test_a_version_may_be_handed_to_another_owner(publish, manifest, store, path):
@@ -422,9 +422,9 @@ def test_a_foreign_row_in_between_moves_the_commit_one_further(publish, store, p
     assert published.version == manifest_of(path).version
     assert store.manifest(None).current().manifest_version == published.version
     assert state_of(store.manifest(None)) == fresh_state(store)
-    found = History(store).snapshot_of(published.commit.commit_id)
-    assert found.pins[PERSON].row_count == 5
-    assert found.head.commit_id == published.commit.commit_id
+    actual = History(store).snapshot_of(published.commit.commit_id)
+    assert actual.pins[PERSON].row_count == 5
+    assert actual.head.commit_id == published.commit.commit_id
 
 
 def test_a_foreign_compaction_in_between_costs_an_attempt(publish, store, path, between):
@@ -545,8 +545,8 @@ def test_commits_before_and_after_compactions_lead_to_their_states(publish, stor
         commits[said.commit.commit_id] = version
     assert len(chain(store)) == 41
     for commit_id, version in commits.items():
-        found = History(store).snapshot_of(commit_id)
-        assert (found.pins[PERSON].version, found.head.commit_id) == (version, commit_id)
+        actual = History(store).snapshot_of(commit_id)
+        assert (actual.pins[PERSON].version, actual.head.commit_id) == (version, commit_id)
 
 
 def test_a_compaction_that_fails_fails_nothing(publish, store, monkeypatch):

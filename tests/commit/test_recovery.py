@@ -333,7 +333,7 @@ def test_sidecars_are_handled_in_the_order_of_their_names(graph, path):
     for operation, key in zip(reversed(operations), (PERSON, COMPANY), strict=True):
         move(path, key, "Grace")
         leave_sidecar(path, pin(path, key, pinned(graph, key)), operation_id=operation)
-    assert [found.operation_id for found in reopen(path)] == operations
+    assert [actual.operation_id for actual in reopen(path)] == operations
     assert [operation for _, operation, _ in audited(graph)] == operations
 
 

@@ -97,7 +97,7 @@ def test_an_audit_that_fails_keeps_the_sidecar_and_is_made_up_for_once(
     commits = graph.commits()
     mend()
     reopen(path)
-    assert [(found, of) for found, of, _ in audited(graph)] == [(kind, operation)]
+    assert [(actual, of) for actual, of, _ in audited(graph)] == [(kind, operation)]
     assert graph.commits() == commits
     assert names(graph) == expected
     assert left(path) == []
@@ -232,8 +232,8 @@ def test_several_threads_that_heal_at_once_do_it_once(graph, path, point):
     with ThreadPoolExecutor(4) as pool:
         handles = [pool.submit(reopen, path) for _ in range(3)]
         handles += [pool.submit(graph.refresh) for _ in range(3)]
-        found = [recovered for handle in handles for recovered in handle.result()]
-    assert len(found) <= 1
+        actual = [recovered for handle in handles for recovered in handle.result()]
+    assert len(actual) <= 1
     graph.append(people(Carl=1) | companies("Carls"))
     assert len(audited(graph)) == 1
     assert [commit.actor for commit in graph.commits()].count(RECOVERY) == 1
@@ -251,8 +251,8 @@ def test_several_processes_that_open_at_once_heal_once(graph, path, point):
     context = fork_context()
     with ProcessPoolExecutor(3, mp_context=context) as pool:
         handles = [pool.submit(reopen, path) for _ in range(6)]
-        found = [recovered for handle in handles for recovered in handle.result()]
-    assert len(found) == 1
+        actual = [recovered for handle in handles for recovered in handle.result()]
+    assert len(actual) == 1
     assert len(audited(graph)) == 1
     assert [commit.actor for commit in graph.commits()].count(RECOVERY) == 1
     assert left(path) == []

@@ -72,13 +72,13 @@ def test_only_versions_that_nothing_needs_go(graph):
     graph.load([{"type": "Person", "data": {"name": "f"}}], branch="feat")
     graph.load([{"type": "Person", "data": {"name": "g"}}])
     ref = person(graph)
-    known = graph._handle.store.datasets.listed_versions(ref)
-    newest, fork_point = known[-1], known[-2]
-    count, size = remove(graph, known)
+    existing = graph._handle.store.datasets.listed_versions(ref)
+    newest, fork_point = existing[-1], existing[-2]
+    count, size = remove(graph, existing)
     left = set(graph._handle.store.datasets.listed_versions(ref))
-    assert (left, count) == ({newest, fork_point}, len(known) - 2)
+    assert (left, count) == ({newest, fork_point}, len(existing) - 2)
     assert size > 0
-    assert read_removed(graph._handle.store.objects).of(ref, None) == frozenset(known) - left
+    assert read_removed(graph._handle.store.objects).of(ref, None) == frozenset(existing) - left
     assert graph.snapshot().read("Person").num_rows == 4
     assert graph.snapshot("feat").read("Person").num_rows == 4
     assert verify_graph(graph.uri).problems == ()
@@ -86,10 +86,10 @@ def test_only_versions_that_nothing_needs_go(graph):
 
 def test_what_is_said_to_go_goes_and_nothing_else(graph):
     ref = person(graph)
-    known = graph._handle.store.datasets.listed_versions(ref)
+    existing = graph._handle.store.datasets.listed_versions(ref)
     before = files(graph)
-    removal = removal_of(graph._handle.store.datasets, ref, known[:-1])
-    remove(graph, known[:-1])
+    removal = removal_of(graph._handle.store.datasets, ref, existing[:-1])
+    remove(graph, existing[:-1])
     versions = {ref.version_path(v) for v in removal.versions}
     assert before - files(graph) == {*removal.files, *versions}
 
@@ -179,9 +179,9 @@ def test_a_fork_that_is_gone_needs_no_finishing(graph):
     graph.branches.delete("feat")
     graph.branches.create("feat")
     graph.load([{"type": "Person", "data": {"name": "new"}}], branch="feat")
-    known = set(graph._handle.store.datasets.listed_versions(ref))
+    existing = set(graph._handle.store.datasets.listed_versions(ref))
     assert finish_removals(graph._handle.store) == 1
-    assert set(graph._handle.store.datasets.listed_versions(ref)) == known
+    assert set(graph._handle.store.datasets.listed_versions(ref)) == existing
     assert intents(graph) == []
     assert verify_graph(graph.uri).problems == ()
 
@@ -189,8 +189,8 @@ def test_a_fork_that_is_gone_needs_no_finishing(graph):
 def test_an_intent_that_says_nothing_is_in_nobodys_way(graph):
     graph._handle.store.objects.write("__recovery/x.cleanup", "{}")
     Graph.open(graph.uri).close()
-    found = verify_graph(graph.uri).problems
-    assert [(each.code, each.file) for each in found] == [
+    actual = verify_graph(graph.uri).problems
+    assert [(item.code, item.file) for item in actual] == [
         (ProblemCode.MARKER_DAMAGED, "__recovery/x.cleanup")
     ]
 

@@ -327,16 +327,16 @@ def test_a_change_in_the_middle_of_reading_is_not_taken_for_drift(files, store):
 
 def test_files_that_never_come_to_rest_are_said_to_be_changing(files, store):
     initialise(files)
-    turns = iter(range(1000))
+    rounds = iter(range(1000))
 
     def change():
-        store.write(STATE, state_text(f"sha256:{next(turns)}"))
+        store.write(STATE, state_text(f"sha256:{next(rounds)}"))
 
     store.before[IR] = change
     with pytest.raises(SchemaChanging, match="keep changing") as caught:
         files.load()
     assert caught.value.retryable
-    assert next(turns) < 20
+    assert next(rounds) < 20
 
 
 # -- a handle that lives long -----------------------------------------------------------------
@@ -354,21 +354,21 @@ def test_a_handle_takes_over_what_an_apply_left(files, store):
     initialise(files)
     contract = files.load()
     replace_all(store, NEW)
-    found = files.check(contract)
-    assert found.schema_hash != contract.schema_hash
-    assert (found.source, found.catalog) == (NEW, compile_schema(NEW))
-    assert files.check(found) is found
+    actual = files.check(contract)
+    assert actual.schema_hash != contract.schema_hash
+    assert (actual.source, actual.catalog) == (NEW, compile_schema(NEW))
+    assert files.check(actual) is actual
 
 
 def test_a_new_comment_is_tolerated_and_keeps_the_catalog(files, store):
     initialise(files)
     contract = files.load()
     store.write(SOURCE, OLD + "// more\n")
-    found = files.check(contract)
-    assert found.schema_hash == contract.schema_hash
-    assert found.source == OLD + "// more\n"
-    assert found.catalog is contract.catalog
-    assert files.check(found) is found
+    actual = files.check(contract)
+    assert actual.schema_hash == contract.schema_hash
+    assert actual.source == OLD + "// more\n"
+    assert actual.catalog is contract.catalog
+    assert files.check(actual) is actual
 
 
 @pytest.mark.parametrize(
@@ -469,6 +469,6 @@ def test_a_reader_of_an_old_graph_goes_on_when_a_writer_completes_it(files, stor
     contract = files.check(contract)
     assert contract.missing == (IR, STATE)
     files.bootstrap(only_main=True)
-    found = files.check(contract)
-    assert found.missing == ()
-    assert found.catalog is contract.catalog
+    actual = files.check(contract)
+    assert actual.missing == ()
+    assert actual.catalog is contract.catalog

@@ -161,8 +161,8 @@ def test_staging_does_not_mix_with_what_an_earlier_apply_left(root, store, stagi
 def test_without_staging_files_nothing_happens(store):
     before = everything(store)
     for pending in (True, False):
-        found = reconcile_staging(store, apply_pending=pending, live_tables={"node:Other"})
-        assert found is Reconciled.NOTHING
+        actual = reconcile_staging(store, apply_pending=pending, live_tables={"node:Other"})
+        assert actual is Reconciled.NOTHING
     assert everything(store) == before
 
 
@@ -170,8 +170,8 @@ def test_without_staging_files_nothing_happens(store):
 @pytest.mark.parametrize("tables", [OLD_TABLES, ADDED_TABLES, set()])
 def test_a_sidecar_promotes_whatever_the_tables_are(store, staging, source, tables):
     stage(staging, source)
-    found = reconcile_staging(store, apply_pending=True, live_tables=tables)
-    assert found is Reconciled.PROMOTED
+    actual = reconcile_staging(store, apply_pending=True, live_tables=tables)
+    assert actual is Reconciled.PROMOTED
     assert staging.present() == []
     assert live_source(store) == source
 
@@ -234,8 +234,8 @@ def test_the_rest_of_the_live_schema_is_promoted(store, staging, left):
         store.delete(STAGED[name])
     for name in left:
         store.write(name, "damaged")
-    found = reconcile_staging(store, apply_pending=False, live_tables=set())
-    assert found is Reconciled.PROMOTED
+    actual = reconcile_staging(store, apply_pending=False, live_tables=set())
+    assert actual is Reconciled.PROMOTED
     assert staging.present() == []
     assert live_source(store) == OLD
 
@@ -279,8 +279,8 @@ def test_a_broken_live_source_is_drift(store, staging):
 def test_tables_of_the_new_schema_prove_a_commit_even_when_a_staged_file_is_lost(store, staging):
     stage(staging, ADDED)
     store.delete(STAGED_STATE)
-    found = reconcile_staging(store, apply_pending=False, live_tables=ADDED_TABLES)
-    assert found is Reconciled.PROMOTED
+    actual = reconcile_staging(store, apply_pending=False, live_tables=ADDED_TABLES)
+    assert actual is Reconciled.PROMOTED
     assert live_source(store) == ADDED
 
 
@@ -294,8 +294,8 @@ def test_an_apply_that_died_while_staging_never_was(root, store, staging, steps,
     before = everything(store)
     assert dying(root, steps, lambda s: stage(s, source))
     assert live_source(store) == OLD
-    found = reconcile_staging(store, apply_pending=pending, live_tables=OLD_TABLES)
-    assert found is (Reconciled.DELETED if steps else Reconciled.NOTHING)
+    actual = reconcile_staging(store, apply_pending=pending, live_tables=OLD_TABLES)
+    assert actual is (Reconciled.DELETED if steps else Reconciled.NOTHING)
     assert everything(store) == before
 
 
@@ -305,8 +305,8 @@ def test_a_discard_that_died_is_finished(root, store, staging, steps, source):
     before = everything(store)
     stage(staging, source)
     assert dying(root, steps, lambda s: s.discard())
-    found = reconcile_staging(store, apply_pending=False, live_tables=OLD_TABLES)
-    assert found is Reconciled.DELETED
+    actual = reconcile_staging(store, apply_pending=False, live_tables=OLD_TABLES)
+    assert actual is Reconciled.DELETED
     assert everything(store) == before
 
 
@@ -320,8 +320,8 @@ def test_a_promotion_that_died_anywhere_is_finished(root, source, pending, copie
         stage(staging, source)
         died = dying(root, steps, lambda s: s.promote(), copies=copies)
         assert live_source(store) == source, "the first step makes the new schema the live one"
-        found = reconcile_staging(store, apply_pending=pending, live_tables=tables)
-        assert found is (Reconciled.PROMOTED if died else Reconciled.NOTHING)
+        actual = reconcile_staging(store, apply_pending=pending, live_tables=tables)
+        assert actual is (Reconciled.PROMOTED if died else Reconciled.NOTHING)
         assert staging.present() == []
         assert live_source(store) == source
         if not died:
@@ -367,8 +367,8 @@ def test_a_deletion_that_died_in_a_reconciliation_is_finished(root, store, stagi
     with pytest.raises(Crash):
         reconcile_staging(Mortal(root, steps), apply_pending=False, live_tables=OLD_TABLES)
     assert live_source(store) == OLD
-    found = reconcile_staging(store, apply_pending=False, live_tables=OLD_TABLES)
-    assert found is Reconciled.DELETED
+    actual = reconcile_staging(store, apply_pending=False, live_tables=OLD_TABLES)
+    assert actual is Reconciled.DELETED
     assert everything(store) == before
 
 

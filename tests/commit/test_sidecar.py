@@ -178,7 +178,7 @@ SIDECARS = st.builds(
 )
 
 
-@given(SIDECARS.filter(lambda each: not _infinite(each.intent)))
+@given(SIDECARS.filter(lambda one: not _infinite(one.intent)))
 def test_a_sidecar_comes_back_as_it_was_written(sidecar):
     assert read(sidecar.to_json()) == sidecar
 
@@ -340,9 +340,9 @@ def test_a_sidecar_that_vanishes_while_they_are_read_is_left_out(objects):
         """Another process finishes an operation right after the listing."""
 
         def list(self) -> list[str]:
-            found = super().list()
+            actual = super().list()
             self.delete(OPERATION)
-            return found
+            return actual
 
     store = Vanishing(objects)
     kept = replace(PLAIN, operation_id=new_ulid())

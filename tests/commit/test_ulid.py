@@ -35,7 +35,7 @@ def test_a_clock_that_steps_back_does_not_turn_the_order_round():
     source = UlidSource(clock=lambda: next(times))
     made = [source.new() for _ in range(4)]
     assert made == sorted(set(made))
-    assert [ulid_time(each) for each in made] == [1_000, 1_000, 1_000, 1_001]
+    assert [ulid_time(item) for item in made] == [1_000, 1_000, 1_000, 1_001]
 
 
 def test_when_the_random_part_runs_over_the_next_millisecond_is_taken():
@@ -60,7 +60,7 @@ def test_threads_never_get_the_same_id():
     for thread in threads:
         thread.join()
     assert all(mine == sorted(mine) for mine in made)
-    assert len({each for mine in made for each in mine}) == 8 * 500
+    assert len({item for mine in made for item in mine}) == 8 * 500
 
 
 def test_a_forgetful_source_does_not_count_on_from_its_last_id():

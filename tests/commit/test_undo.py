@@ -185,7 +185,7 @@ def test_a_reader_never_sees_the_write(graph, other):
     with hooked(lambda point: seen.update({point: names(other)})):
         lose(graph)
     assert {Failpoint.WRITE_AFTER_TABLES, Failpoint.UNDO_AFTER_PUBLISH} <= set(seen)
-    assert all(found == ["Ada"] for found in (*seen.values(), names(other)))
+    assert all(actual == ["Ada"] for actual in (*seen.values(), names(other)))
 
 
 def test_the_first_write_on_a_branch_is_taken_back_there(graph, path):
@@ -395,7 +395,7 @@ def test_a_writer_that_dies_before_that_leaves_no_commit_either(graph, path, poi
     (operation,) = left(path)
     with Graph.open(path) as again:
         assert again.commits() == commits
-        assert [(kind, found) for kind, found, _ in audited(again)] == [("RolledBack", operation)]
+        assert [(kind, actual) for kind, actual, _ in audited(again)] == [("RolledBack", operation)]
         assert names(again) == ["Ada"]
         again.mutate(OLDER, if_commit=commits[0].commit_id)
         assert again.maintenance.verify().problems == ()

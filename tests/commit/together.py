@@ -62,7 +62,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def held(graph: Graph, branch: str | None = None) -> Iterator[WriteQueue]:
+def kept(graph: Graph, branch: str | None = None) -> Iterator[WriteQueue]:
     """Somebody commits on a branch, so that writes wait until the block ends."""
     queue = graph._handle.store.queues.of(branch)
     holder = QueuedWrite(None)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def held(graph: Graph, branch: str | None = None) -> Iterator[WriteQueue]:
 def together(graph: Graph, *calls: Call, branch: str | None = None) -> list[Any]:
     """Run calls as one group, as far as they may be members of one."""
     waiting = Waiting(calls)
-    with held(graph, branch) as queue:
+    with kept(graph, branch) as queue:
         waiting.start(queue)
     return waiting.join()
 

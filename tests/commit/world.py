@@ -95,8 +95,8 @@ def manifest_rows(path, branch=None):
 
 def foreign_rows(*records):
     """Rows for a manifest as another program writes them."""
-    known = [{"table_key": "", **record} for record in records]
-    return pa.Table.from_pylist(known, schema=MANIFEST_SCHEMA)
+    existing = [{"table_key": "", **record} for record in records]
+    return pa.Table.from_pylist(existing, schema=MANIFEST_SCHEMA)
 
 
 def foreign_upsert(path, *records, branch=None):
@@ -118,11 +118,11 @@ def restamp(path, value, branch=None):
 
 def listing(path):
     """Every file and directory below a path, with what shows that it was written."""
-    found = {}
+    matches = {}
     for entry in sorted(Path(path).rglob("*")):
         stat = entry.stat()
-        found[str(entry.relative_to(path))] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-    return found
+        matches[str(entry.relative_to(path))] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return matches
 
 
 # -- at a boundary ----------------------------------------------------------------------------

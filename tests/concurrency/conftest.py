@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(params=["local", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     """Where a graph goes: on the disk, and on a real S3 server."""
     if request.param == "local":
         return parse_root(str(tmp_path / "g.omni"))
@@ -44,33 +44,37 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
 
 
 @pytest.fixture
-def new_graph(place: Root) -> Callable[[str], Graph]:
+def new_graph(location: Root) -> Callable[[str], Graph]:
     def make(schema: str) -> Graph:
-        return Graph.init(place.uri, schema, durability="os", storage_options=place.options)
+        return Graph.init(location.uri, schema, durability="os", storage_options=location.options)
 
     return make
 
 
-class Crowd:
+class Processes:
     """Processes that start their work at the same moment."""
 
-    def __init__(self, place: Root) -> None:
-        self._place = place
+    def __init__(self, location: Root) -> None:
+        self._location = location
         self._running: list[tuple[BaseProcess, Connection]] = []
 
     def run(self, *tasks: tuple[str, dict[str, Any]]) -> list[dict[str, Any]]:
         """One process for each task; gives what each of them answered, in order."""
         context = fork_context()
         for name, arguments in tasks:
-            given = {"uri": self._place.uri, "options": dict(self._place.options), **arguments}
+            given = {
+                "uri": self._location.uri,
+                "options": dict(self._location.options),
+                **arguments,
+            }
             ours, theirs = context.Pipe()
             process = context.Process(target=workers.process, args=(theirs, name, given))
             process.start()
             theirs.close()
             self._running.append((process, ours))
         until = time.monotonic() + _SECONDS
-        answers = [self._answer(connection, until) for _, connection in self._running]
-        assert answers == [workers.READY] * len(tasks)
+        responses = [self._answer(connection, until) for _, connection in self._running]
+        assert responses == [workers.READY] * len(tasks)
         for _, connection in self._running:
             connection.send(workers.GO)
         results = [self._answer(connection, until) for _, connection in self._running]
@@ -94,8 +98,8 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd(place: Root) -> Iterator[Crowd]:
-    running = Crowd(place)
+def processes(location: Root) -> Iterator[Processes]:
+    running = Processes(location)
     try:
         yield running
     finally:

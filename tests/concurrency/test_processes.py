@@ -16,15 +16,15 @@ def chain(graph: Graph, branch: str = "main") -> list[str]:
     """The commit ids from the newest to the first, following the parents."""
     commits = {commit.commit_id: commit for commit in graph.commits(branch)}
     here: str | None = graph.snapshot(branch).commit_id
-    found = []
+    matches = []
     while here is not None:
-        found.append(here)
+        matches.append(here)
         here = commits[here].parent
-    assert len(found) == len(commits), "some commits are not on the chain"
-    return found
+    assert len(matches) == len(commits), "some commits are not on the chain"
+    return matches
 
 
-def assert_settled(graph: Graph) -> None:
+def assert_recovered(graph: Graph) -> None:
     """Nothing is left of any write: no sidecar, no drift between pin and head."""
     assert graph._handle.store.sidecars.list() == []
     for name in graph.branches.list():
@@ -34,151 +34,155 @@ def assert_settled(graph: Graph) -> None:
 
 
 @pytest.mark.slow
-def test_eight_writers_of_eight_tables_all_succeed(new_graph, crowd):
+def test_eight_writers_of_eight_tables_all_succeed(new_graph, processes):
     kinds = [f"T{number}" for number in range(PROCESSES)]
     graph = new_graph("\n".join(f"node {kind} {{ name: String @key }}" for kind in kinds))
     times = 15
-    told = crowd.run(*(("append", {"kind": k, "name": k, "times": times}) for k in kinds))
-    done = sum(each["done"] for each in told)
-    assert done >= PROCESSES * times * 0.99, told
+    reported = processes.run(*(("append", {"kind": k, "name": k, "times": times}) for k in kinds))
+    done = sum(item["done"] for item in reported)
+    assert done >= PROCESSES * times * 0.99, reported
     assert len(chain(graph)) == done + 1
-    for kind, each in zip(kinds, told, strict=True):
-        assert sorted(graph.snapshot().read(kind)["name"].to_pylist()) == sorted(each["names"])
-    assert_settled(graph)
+    for kind, item in zip(kinds, reported, strict=True):
+        assert sorted(graph.snapshot().read(kind)["name"].to_pylist()) == sorted(item["names"])
+    assert_recovered(graph)
 
 
-def test_eight_writers_of_one_table_lose_nothing(new_graph, crowd):
+def test_eight_writers_of_one_table_lose_nothing(new_graph, processes):
     graph = new_graph("node Person { name: String @key }")
-    told = crowd.run(
+    reported = processes.run(
         *(
             ("append", {"kind": "Person", "name": f"w{number}", "times": 6})
             for number in range(PROCESSES)
         )
     )
-    names = [name for each in told for name in each["names"]]
-    assert all("failed" not in each for each in told), told
+    names = [name for item in reported for name in item["names"]]
+    assert all("failed" not in item for item in reported), reported
     assert sorted(graph.snapshot().read("Person")["name"].to_pylist()) == sorted(names)
     assert len(chain(graph)) == len(names) + 1
-    assert_settled(graph)
+    assert_recovered(graph)
 
 
-def test_a_strict_writer_that_is_late_gets_the_typed_conflict(new_graph, crowd):
+def test_a_strict_writer_that_is_late_gets_the_typed_conflict(new_graph, processes):
     import pyarrow as pa
 
     graph = new_graph("node Counter { name: String @key value: I64 }")
     graph.append({"Counter": pa.table({"name": ["c"], "value": [0]})})
-    told = crowd.run(*(("increment", {"times": 8}) for _ in range(PROCESSES)))
-    done = sum(each["done"] for each in told)
+    reported = processes.run(*(("increment", {"times": 8}) for _ in range(PROCESSES)))
+    done = sum(item["done"] for item in reported)
     assert graph.snapshot().read("Counter")["value"].to_pylist() == [done]
     assert done >= 8
-    for refusal in (one for each in told for one in each.get("refused", [])):
+    for refusal in (one for item in reported for one in item.get("refused", [])):
         assert refusal["code"] in {"version_mismatch", "conflict"}
         if refusal["code"] == "version_mismatch":
             assert set(refusal["details"]) == {"table_key", "expected", "actual"}
-    assert all("failed" not in each for each in told), told
-    assert_settled(graph)
+    assert all("failed" not in item for item in reported), reported
+    assert_recovered(graph)
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(60, marks=pytest.mark.slow)])
-def test_who_loses_a_race_leaves_no_commit_and_breaks_no_condition(new_graph, crowd, times):
+def test_who_loses_a_race_leaves_no_commit_and_breaks_no_condition(new_graph, processes, times):
     """Nobody dies, so nothing is recovered; a condition fails only because of a real commit."""
     import pyarrow as pa
 
     kinds = ["A", "B", "C"]
     graph = new_graph("\n".join(f"node {k} {{ name: String @key value: I64 }}" for k in kinds))
     graph.append({kind: pa.table({"name": ["c"], "value": [0]}) for kind in kinds})
-    turns = [kinds[number % 3 :] + kinds[: number % 3] for number in range(5)]
-    told = crowd.run(*(("update_on_condition", {"kinds": t, "times": times}) for t in turns))
-    done = sum(each["done"] for each in told)
-    assert [each["unfair"] for each in told] == [[]] * len(turns)
-    assert all("failed" not in each for each in told), told
+    rounds = [kinds[number % 3 :] + kinds[: number % 3] for number in range(5)]
+    reported = processes.run(
+        *(("update_on_condition", {"kinds": t, "times": times}) for t in rounds)
+    )
+    done = sum(item["done"] for item in reported)
+    assert [item["unfair"] for item in reported] == [[]] * len(rounds)
+    assert all("failed" not in item for item in reported), reported
     assert "omnigraph:recovery" not in {commit.actor for commit in graph.commits()}
     assert len(chain(graph)) == done + 2
     assert graph._handle.store.audit.rows() == []
     # Six turns may all be lucky.
-    assert times == 6 or sum(each["undone"] for each in told) > 0
-    assert_settled(graph)
+    assert times == 6 or sum(item["undone"] for item in reported) > 0
+    assert_recovered(graph)
 
 
-def test_nobody_sees_a_write_before_it_is_published(new_graph, crowd):
+def test_nobody_sees_a_write_before_it_is_published(new_graph, processes):
     graph = new_graph("node Left { name: String @key }\nnode Right { name: String @key }")
     times = 8
-    told = crowd.run(
+    reported = processes.run(
         *(("append_pairs", {"name": f"w{number}", "times": times}) for number in range(4)),
-        *(("watch_pairs", {"until": 4 * times}) for _ in range(2)),
+        *(("observe_pairs", {"until": 4 * times}) for _ in range(2)),
     )
-    assert [each["torn"] for each in told[4:]] == [0, 0]
-    assert sum(each["done"] for each in told[:4]) == 4 * times
+    assert [item["torn"] for item in reported[4:]] == [0, 0]
+    assert sum(item["done"] for item in reported[:4]) == 4 * times
     assert graph.snapshot().count("Left") == 4 * times
 
 
-def test_no_edge_dangles_when_its_ends_are_deleted_meanwhile(new_graph, crowd):
+def test_no_edge_dangles_when_its_ends_are_deleted_meanwhile(new_graph, processes):
     import pyarrow as pa
 
     graph = new_graph(PEOPLE)
     people = [f"p{number}" for number in range(12)]
     graph.append({"Person": pa.table({"name": people})})
-    told = crowd.run(
+    reported = processes.run(
         *(("add_edges", {"name": f"e{n}", "people": people[n::2]}) for n in range(2)),
         # From the other end: they meet, and not all have an edge before.
         *(("delete_people", {"people": people[n::2][::-1]}) for n in range(2)),
     )
-    assert all("failed" not in each for each in told), told
+    assert all("failed" not in item for item in reported), reported
     snapshot = graph.snapshot()
     alive = set(snapshot.read("Person")["id"].to_pylist())
     edges = snapshot.read("Knows")
     ends = {*edges["src"].to_pylist(), *edges["dst"].to_pylist()}
     assert ends <= alive
-    deleted = {name for each in told[2:] for name in each["deleted"]}
+    deleted = {name for item in reported[2:] for name in item["deleted"]}
     assert alive == set(people) - deleted
     assert deleted
-    assert_settled(graph)
+    assert_recovered(graph)
 
 
-def test_processes_that_race_to_fork_a_table_all_end_well(new_graph, crowd):
+def test_processes_that_race_to_fork_a_table_all_end_well(new_graph, processes):
     graph = new_graph(PEOPLE)
     graph.branches.create("review/x")
-    told = crowd.run(*(("first_write", {"branch": "review/x", "name": f"p{n}"}) for n in range(4)))
-    assert all("failed" not in each for each in told), told
-    done = sum(each["done"] for each in told)
+    reported = processes.run(
+        *(("first_write", {"branch": "review/x", "name": f"p{n}"}) for n in range(4))
+    )
+    assert all("failed" not in item for item in reported), reported
+    done = sum(item["done"] for item in reported)
     assert done >= 1
     assert graph.snapshot("review/x").count("Person") == done
     assert graph.snapshot().count("Person") == 0
     assert len(chain(graph, "review/x")) == done + 1
-    assert_settled(graph)
+    assert_recovered(graph)
 
 
 @pytest.mark.parametrize("name", ["review/x"])
-def test_of_processes_that_create_one_branch_exactly_one_wins(new_graph, crowd, name):
+def test_of_processes_that_create_one_branch_exactly_one_wins(new_graph, processes, name):
     graph = new_graph(PEOPLE)
-    told = crowd.run(*(("create_branch", {"branch": name}) for _ in range(4)))
-    assert sum(each["done"] for each in told) == 1
-    errors = [one["code"] for each in told for one in each.get("failed", [])]
+    reported = processes.run(*(("create_branch", {"branch": name}) for _ in range(4)))
+    assert sum(item["done"] for item in reported) == 1
+    errors = [one["code"] for item in reported for one in item.get("failed", [])]
     assert errors == ["branch_exists"] * 3
     assert graph.branches.list() == ["main", name]
     assert graph.snapshot(name).count("Person") == 0
 
 
-def test_of_processes_that_init_one_root_exactly_one_wins(place, crowd):
-    told = crowd.run(*(("init", {"schema": PEOPLE}) for _ in range(4)))
-    assert sum(each["done"] for each in told) == 1
-    errors = [one["code"] for each in told for one in each.get("failed", [])]
+def test_of_processes_that_init_one_root_exactly_one_wins(location, processes):
+    reported = processes.run(*(("init", {"schema": PEOPLE}) for _ in range(4)))
+    assert sum(item["done"] for item in reported) == 1
+    errors = [one["code"] for item in reported for one in item.get("failed", [])]
     assert errors == ["already_initialized"] * 3
-    graph = Graph.open(place.uri, storage_options=place.options)
+    graph = Graph.open(location.uri, storage_options=location.options)
     assert graph.snapshot().count("Person") == 0
 
 
-def test_a_branch_that_comes_and_goes_never_takes_an_acknowledged_row_with_it(new_graph, crowd):
+def test_a_branch_that_comes_and_goes_never_takes_an_acknowledged_row_with_it(new_graph, processes):
     graph = new_graph(PEOPLE)
     graph.branches.create("b")
-    told = crowd.run(
+    reported = processes.run(
         ("recreate", {"branch": "b", "times": 5}),
         *(("write_branch", {"branch": "b", "name": f"w{n}", "times": 8}) for n in range(2)),
     )
-    assert [each["lost"] for each in told[1:]] == [0, 0]
+    assert [item["lost"] for item in reported[1:]] == [0, 0]
     # A write that was past its tables when its branch ended cannot tell more than this.
-    codes = {one["code"] for each in told[1:] for one in each.get("failed", [])}
-    assert codes <= {"outcome_pending"}, told
+    codes = {one["code"] for item in reported[1:] for one in item.get("failed", [])}
+    assert codes <= {"outcome_pending"}, reported
     reopened = Graph.open(graph.uri, storage_options=graph._handle.store.root.options)
     assert reopened.branches.list() == ["main", "b"]
-    assert_settled(reopened)
+    assert_recovered(reopened)

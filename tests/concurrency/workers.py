@@ -82,7 +82,7 @@ def append_pairs(uri: str, options: dict[str, str], name: str, times: int) -> Re
 
 
 @work
-def watch_pairs(uri: str, options: dict[str, str], until: int) -> Result:
+def observe_pairs(uri: str, options: dict[str, str], until: int) -> Result:
     """Read snapshots until all rows are there; each must show both types alike."""
     graph = open_graph(uri, options)
     torn = reads = 0
@@ -246,10 +246,10 @@ def write_branch(uri: str, options: dict[str, str], branch: str, name: str, time
         assert receipt is not None
         tally["done"] += 1
         try:
-            found = graph.snapshot(commit=receipt.commit_id).read("Person", ["name"])
+            actual = graph.snapshot(commit=receipt.commit_id).read("Person", ["name"])
         except OmniGraphError:
             continue
-        tally["lost"] += row not in found["name"].to_pylist()
+        tally["lost"] += row not in actual["name"].to_pylist()
     return tally
 
 
@@ -280,7 +280,7 @@ def append_anyhow(
     wait_for_go()
     for number in range(times):
         row = f"{name}-{number}"
-        kind = next(each for each in kinds if each in graph.catalog.node_types)
+        kind = next(item for item in kinds if item in graph.catalog.node_types)
         try:
             graph.append({kind: pa.table({"name": [row]})})
         except InputError:
@@ -305,7 +305,7 @@ def read_anyhow(uri: str, options: dict[str, str], kinds: list[str], until: str)
     seen = 0
     while not any(tag.name == until for tag in graph.tags.list()):
         snapshot = graph.snapshot()
-        kind = next(each for each in kinds if f"node:{each}" in snapshot.tables)
+        kind = next(item for item in kinds if f"node:{item}" in snapshot.tables)
         count = snapshot.read(kind, ["name"]).num_rows
         assert seen <= count == snapshot.count(kind)
         seen = count

@@ -54,8 +54,8 @@ def open_or_create(path: Path) -> Graph:
 
 
 def show(progress: Progress) -> None:
-    share = progress.done / progress.total if progress.total else 0.0
-    print(f"{progress.phase}: {share:.0%} of {progress.unit}")
+    split = progress.done / progress.total if progress.total else 0.0
+    print(f"{progress.phase}: {split:.0%} of {progress.unit}")
 
 
 def write(graph: Graph, file: Path) -> list[str | None]:

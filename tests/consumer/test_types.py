@@ -25,16 +25,16 @@ def checked(file: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_program_of_a_user_is_clean_under_strict():
-    found = checked("app.py")
-    assert (found.returncode, found.stdout.splitlines()[-1:]) == (
+    actual = checked("app.py")
+    assert (actual.returncode, actual.stdout.splitlines()[-1:]) == (
         0,
         ["Success: no issues found in 1 source file"],
-    ), found.stdout
+    ), actual.stdout
 
 
 def test_wrong_calls_are_found():
-    found = checked("wrong.py")
-    assert {int(line): code for line, code in _ERROR.findall(found.stdout)} == wrong_lines()
+    actual = checked("wrong.py")
+    assert {int(line): code for line, code in _ERROR.findall(actual.stdout)} == wrong_lines()
 
 
 def wrong_lines() -> dict[int, str]:
@@ -55,8 +55,8 @@ def refused_by_pyright(file: str) -> set[int]:
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
     report: dict[str, Any] = json.loads(done.stdout)
     assert report["summary"]["filesAnalyzed"] == 1
-    found = report["generalDiagnostics"]
-    return {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
+    actual = report["generalDiagnostics"]
+    return {item["range"]["start"]["line"] + 1 for item in actual if item["severity"] == "error"}
 
 
 @pytest.mark.slow

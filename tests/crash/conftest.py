@@ -33,8 +33,8 @@ def crash(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
 @pytest.fixture(scope="session")
 def arena() -> Iterator[Path]:
     """Where graphs are made and crashed: in memory if possible, a kill does not reach disks."""
-    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="omnigraph-crash-", dir=place) as folder:
+    location = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="omnigraph-crash-", dir=location) as folder:
         yield Path(folder)
 
 

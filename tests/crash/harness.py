@@ -78,7 +78,7 @@ class Outcome:
 
     ending: Ending
     output: str
-    crossed: tuple[Failpoint, ...]
+    reached: tuple[Failpoint, ...]
     steps: tuple[Step, ...]
 
     @property
@@ -157,7 +157,7 @@ class Harness:
 
     def crossings(self, operation: Operation, root: Path) -> tuple[Failpoint, ...]:
         """Which failpoints a complete run crosses, in order."""
-        return self._completed(self._run(operation, root)).crossed
+        return self._completed(self._run(operation, root)).reached
 
     def kill_at_failpoint(
         self, operation: Operation, root: Path, point: Failpoint, occurrence: int = 1
@@ -169,9 +169,9 @@ class Harness:
         self, operation: Operation, prepared: Prepared
     ) -> Iterator[tuple[Failpoint, int]]:
         """Kill at each crossing in turn; the caller looks at the root after each."""
-        crossed = self.crossings(operation, prepared.put_back())
-        for index, point in enumerate(crossed):
-            occurrence = crossed[: index + 1].count(point)
+        reached = self.crossings(operation, prepared.put_back())
+        for index, point in enumerate(reached):
+            occurrence = reached[: index + 1].count(point)
             outcome = self.kill_at_failpoint(operation, prepared.put_back(), point, occurrence)
             if not outcome.killed:
                 raise AssertionError(f"{point} was crossed less often in another run")
@@ -235,7 +235,7 @@ class Harness:
             code = self._next_stop_or_end()
             if code is None and wanted is not None:
                 tracer = Tracer(pid, root, calls, self._trace)
-                code = self._watch(pid, tracer, wanted)
+                code = self._observe(pid, tracer, wanted)
             elif code is None:
                 os.kill(pid, signal.SIGCONT)
                 code = self._end()
@@ -248,7 +248,7 @@ class Harness:
                 tracer.close()
         return self._outcome(code, tracer.steps if tracer else [])
 
-    def _watch(self, pid: int, tracer: Tracer, wanted: Callable[[list[Step]], bool]) -> int:
+    def _observe(self, pid: int, tracer: Tracer, wanted: Callable[[list[Step]], bool]) -> int:
         """Let a child go on from stop to stop, until it ends or has done what is wanted."""
         while True:
             os.kill(pid, signal.SIGCONT)
@@ -301,11 +301,11 @@ class Harness:
 
     def _outcome(self, code: int, steps: list[Step]) -> Outcome:
         ending = {0: Ending.COMPLETED, -signal.SIGKILL: Ending.KILLED}.get(code, Ending.FAILED)
-        crossed = self._crossings.read_text().split() if self._crossings.exists() else []
+        reached = self._crossings.read_text().split() if self._crossings.exists() else []
         return Outcome(
             ending,
             self._said(),
-            tuple(Failpoint(name) for name in crossed),
+            tuple(Failpoint(name) for name in reached),
             tuple(steps),
         )
 

@@ -25,7 +25,7 @@ from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.write.load import spool
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.run import load_into
-from tests.commit.together import Waiting, held
+from tests.commit.together import Waiting, kept
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -63,9 +63,9 @@ def rows(table: str, *names: str) -> dict[str, pa.Table]:
 def several(*names: str) -> dict[str, pa.Table]:
     """Rows of all four types."""
     return {
-        table: found
+        table: actual
         for table in ("Person", "Company", "Knows", "WorksAt")
-        for found in rows(table, *names).values()
+        for actual in rows(table, *names).values()
     }
 
 
@@ -150,7 +150,7 @@ def write_group(root: Path, durability: str = "disk") -> Iterator[None]:
             lambda: graph.append(rows("Person", "Hal") | rows("Knows", "k9"), actor="cem"),
         ]
     )
-    with held(graph) as queue:
+    with kept(graph) as queue:
         waiting.start(queue)
         yield
     for outcome in waiting.join():
@@ -180,18 +180,18 @@ def merge_in_streams(root: Path, durability: str = "disk") -> Iterator[None]:
     graph.load(_MERGED)
 
 
-def merge_in_shares(root: Path, durability: str = "disk") -> Iterator[None]:
+def merge_in_splits(root: Path, durability: str = "disk") -> Iterator[None]:
     """The same as many processes do it: rows lie beside their tables before anything moves."""
     graph, file = _with_file(root, durability)
     yield
-    _load_in_shares(graph, file, "main")
+    _load_in_splits(graph, file, "main")
 
 
-def merge_in_shares_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+def merge_in_splits_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
     """On a branch that has no copy of the tables yet."""
     graph, file = _with_file(root, durability)
     yield
-    _load_in_shares(graph, file, BRANCH)
+    _load_in_splits(graph, file, BRANCH)
 
 
 def load_on_new_branch(root: Path, durability: str = "disk") -> Iterator[None]:
@@ -206,17 +206,17 @@ def new_branch_load(graph: Graph) -> LoadReceipt:
     return graph.load(_MERGED, branch=NEW, from_branch="main", idempotency_key="once")
 
 
-def load_in_shares_on_new_branch(root: Path, durability: str = "disk") -> Iterator[None]:
+def load_in_splits_on_new_branch(root: Path, durability: str = "disk") -> Iterator[None]:
     """The same as many processes do it."""
     graph, file = _with_file(root, durability)
     yield
-    _load_in_shares(graph, file, NEW, "main")
+    _load_in_splits(graph, file, NEW, "main")
 
 
-def new_branch_load_in_shares(graph: Graph) -> LoadReceipt:
+def new_branch_load_in_splits(graph: Graph) -> LoadReceipt:
     """The load, and its repeat, from the file that is there."""
     file = str(Path(graph.uri).with_suffix(".ndjson"))
-    return _load_in_shares(graph, file, NEW, "main")
+    return _load_in_splits(graph, file, NEW, "main")
 
 
 def _with_file(root: Path, durability: str) -> tuple[Graph, str]:
@@ -225,7 +225,7 @@ def _with_file(root: Path, durability: str) -> tuple[Graph, str]:
     return Graph.open(root, durability=durability), str(file)
 
 
-def _load_in_shares(graph: Graph, file: str, branch: str, base: str | None = None) -> LoadReceipt:
+def _load_in_splits(graph: Graph, file: str, branch: str, base: str | None = None) -> LoadReceipt:
     reader = split_reader(ThreadExecutor(1), split_bytes=150)
     key = None if base is None else "once"
     job = LoadJob([file], LoadMode.MERGE)

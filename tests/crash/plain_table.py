@@ -20,8 +20,8 @@ def create(root: Path) -> None:
 
 
 def rows(root: Path) -> list[str]:
-    found: list[str] = lance.dataset(str(root)).to_table()["id"].to_pylist()
-    return found
+    actual: list[str] = lance.dataset(str(root)).to_table()["id"].to_pylist()
+    return actual
 
 
 def append(root: Path) -> Iterator[None]:

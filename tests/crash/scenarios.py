@@ -52,9 +52,9 @@ class Scenario:
         self.build(root, crash)
         prepared = Prepared.of(root, folder / "as-it-was")
         before = _state(root)
-        crossed = crash.crossings(self.operation, root)
+        reached = crash.crossings(self.operation, root)
         survival = Survival(before, _state(root), self.touched, self.recovers)
-        return Ready(self, prepared, survival, crossed)
+        return Ready(self, prepared, survival, reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Ready:
     scenario: Scenario
     prepared: Prepared
     survival: Survival
-    crossed: tuple[Failpoint, ...]
+    reached: tuple[Failpoint, ...]
 
 
 def _state(root: Path) -> State:
@@ -339,9 +339,9 @@ WRITERS = (
     ),
     Scenario("merge several tables", operations.merge_several, befriended, ALL),
     Scenario("merge in streams", operations.merge_in_streams, befriended, ALL),
-    Scenario("merge in shares", operations.merge_in_shares, befriended, ALL),
-    Scenario("shares on a branch", operations.merge_in_shares_on_branch, branched, ALL),
-    Scenario("shares over an orphan", operations.merge_in_shares_on_branch, with_an_orphan, ALL),
+    Scenario("merge in shares", operations.merge_in_splits, befriended, ALL),
+    Scenario("shares on a branch", operations.merge_in_splits_on_branch, branched, ALL),
+    Scenario("shares over an orphan", operations.merge_in_splits_on_branch, with_an_orphan, ALL),
     Scenario("three-way merge", operations.merge_branch, diverged, ALL),
     Scenario("fast-forward", operations.merge_branch, ahead, ALL),
     Scenario("merge into a branch", operations.merge_into_branch, behind, ALL),

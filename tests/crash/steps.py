@@ -91,17 +91,17 @@ class Trace:
 
     def feed(self, text: str) -> list[Step]:
         """Take further text; returns the steps that it completes."""
-        known = len(self.steps)
+        existing = len(self.steps)
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             self._take(line)
-        return self.steps[known:]
+        return self.steps[existing:]
 
     def _take(self, line: str) -> None:
-        found = _LINE.match(line)
-        if found is None:
+        actual = _LINE.match(line)
+        if actual is None:
             return
-        thread, text = found.groups()
+        thread, text = actual.groups()
         resumed = _RESUMED.match(text)
         if resumed is not None:
             text = self._unfinished.pop(thread, "") + resumed[1]
@@ -138,10 +138,10 @@ def _paths(arguments: str) -> list[str]:
     """Every path among the arguments: of open files, and names joined to the directory before."""
     paths = []
     directory = "/"
-    for found in _PATH.finditer(arguments):
-        if found["open"] is not None:
-            directory = found["open"]
+    for actual in _PATH.finditer(arguments):
+        if actual["open"] is not None:
+            directory = actual["open"]
             paths.append(directory)
         else:
-            paths.append(str(PurePosixPath(directory, found["name"])))
+            paths.append(str(PurePosixPath(directory, actual["name"])))
     return paths

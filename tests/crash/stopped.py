@@ -18,8 +18,8 @@ from tests.crash.operations import rows
 def main(root: str, point: str) -> None:
     waiting = [Failpoint(point)]
 
-    def stop(crossed: Failpoint) -> None:
-        if waiting == [crossed]:
+    def stop(reached: Failpoint) -> None:
+        if waiting == [reached]:
             waiting.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 

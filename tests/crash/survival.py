@@ -40,12 +40,12 @@ class State:
 
 def _rows(graph: Graph, branch: str) -> dict[str, list[tuple[Any, ...]]]:
     snapshot = graph.snapshot(branch)
-    found = {}
+    matches = {}
     for name in (*graph.catalog.node_types, *graph.catalog.edge_types):
         table = snapshot.read(name)
         assert table.num_rows == snapshot.count(name), f"{name} on {branch}"
-        found[name] = sorted(tuple(map(str, row.values())) for row in table.to_pylist())
-    return found
+        matches[name] = sorted(tuple(map(str, row.values())) for row in table.to_pylist())
+    return matches
 
 
 def _indexes(graph: Graph, branch: str) -> list[str]:
@@ -65,19 +65,19 @@ class Survival:
 
     def check(self, root: Path) -> State:
         """Look at a crashed graph, open it, go on writing; gives what the crash had left."""
-        found = files_of(root)
+        actual = files_of(root)
         with Graph.open(root, "r") as graph:
             left = State.of(graph)
-        assert files_of(root) == found, "a read-only open changed something"
+        assert files_of(root) == actual, "a read-only open changed something"
         assert left in (self.before, self.after)
         with Graph.open(root) as graph:
             healed = State.of(graph)
             if self.recovers or left == self.after:
                 assert healed == self.after
             assert healed in (self.before, self.after)
-            for found in graph.recovered:
-                forward = found.kind is RecoveryKind.ROLLED_FORWARD
-                assert healed == (self.after if forward else self.before), found
+            for actual in graph.recovered:
+                forward = actual.kind is RecoveryKind.ROLLED_FORWARD
+                assert healed == (self.after if forward else self.before), actual
             check_tidy(graph, root)
             self.go_on(graph)
             grown = State.of(graph)

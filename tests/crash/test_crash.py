@@ -26,7 +26,7 @@ STRIDE = 61
 SLOW_STRIDE = 3
 """... the slow one at each of so many: in as many days at every step."""
 
-each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
 def must_not_go_back(ready: Ready, states: Iterable[State]) -> int:
@@ -51,15 +51,15 @@ def walked(crash: Harness, ready: Ready, start: int = 1, stride: int = 1) -> int
 def test_whoever_dies_at_a_boundary_leaves_all_or_nothing(
     crash: Harness, ready: Get, scenario: Scenario
 ):
-    found = ready(scenario)
+    actual = ready(scenario)
     kills = must_not_go_back(
-        found,
+        actual,
         [
-            found.survival.check(found.prepared.root)
-            for _ in crash.walk_failpoints(scenario.operation, found.prepared)
+            actual.survival.check(actual.prepared.root)
+            for _ in crash.walk_failpoints(scenario.operation, actual.prepared)
         ],
     )
-    assert kills == len(found.crossed) > 0
+    assert kills == len(actual.reached) > 0
 
 
 @pytest.mark.parametrize("scenario", sample(SCENARIOS, STEPS, "steps"), ids=str)
@@ -72,12 +72,12 @@ def test_whoever_dies_at_one_of_some_steps_leaves_all_or_nothing(
 
 
 @pytest.mark.slow
-@each_scenario
+@every_scenario
 def test_whoever_dies_at_any_step_leaves_all_or_nothing(
     crash: Harness, ready: Get, scenario: Scenario
 ):
-    found = ready(scenario)
-    kills = walked(crash, found, 1 + rotation() % SLOW_STRIDE, SLOW_STRIDE)
+    actual = ready(scenario)
+    kills = walked(crash, actual, 1 + rotation() % SLOW_STRIDE, SLOW_STRIDE)
     print(f"{scenario}: {kills} steps")
 
 
@@ -89,14 +89,14 @@ def test_whoever_dies_at_any_step_leaves_all_or_nothing(
 def test_whoever_repairs_a_crash_may_die_too(
     crash: Harness, ready: Get, scenario: Scenario, tmp_path: Path
 ):
-    found = ready(scenario)
+    actual = ready(scenario)
     kills = 0
     for number, (point, occurrence) in enumerate(
-        crash.walk_failpoints(scenario.operation, found.prepared)
+        crash.walk_failpoints(scenario.operation, actual.prepared)
     ):
-        crashed = Prepared.of(found.prepared.root, tmp_path / str(number))
+        crashed = Prepared.of(actual.prepared.root, tmp_path / str(number))
         for _ in crash.walk_failpoints(operations.reopen, crashed):
-            found.survival.check(crashed.root)
+            actual.survival.check(crashed.root)
             kills += 1
         print(f"{scenario}: {point} #{occurrence}, {kills} deaths in its repair until now")
 
@@ -106,24 +106,24 @@ def test_whoever_repairs_a_crash_may_die_too(
 
 @pytest.mark.slow
 def test_every_failpoint_is_crossed_by_a_scenario(crash: Harness, ready: Get, tmp_path: Path):
-    crossed: dict[Failpoint, list[str]] = {point: [] for point in Failpoint}
+    reached: dict[Failpoint, list[str]] = {point: [] for point in Failpoint}
     for scenario in SCENARIOS:
-        for point in dict.fromkeys(ready(scenario).crossed):
-            crossed[point].append(scenario.name)
+        for point in dict.fromkeys(ready(scenario).reached):
+            reached[point].append(scenario.name)
     for number, operation in enumerate(INITS):
         for point in crash.crossings(operation, tmp_path / str(number)):
-            crossed[point].append(operation.__name__)
+            reached[point].append(operation.__name__)
     plain(tmp_path / "plain", crash)
     for point in crash.crossings(operations.load_on_new_branch, tmp_path / "plain"):
-        crossed[point].append(operations.load_on_new_branch.__name__)
-    for point, names in crossed.items():
+        reached[point].append(operations.load_on_new_branch.__name__)
+    for point, names in reached.items():
         print(f"{point}: {', '.join(names)}")
-    assert [str(point) for point, names in crossed.items() if not names] == []
+    assert [str(point) for point, names in reached.items() if not names] == []
 
 
 def test_every_way_to_recover_is_among_the_scenarios(ready: Get):
     outcomes = {scenario.name: ready(scenario).survival for scenario in RECOVERIES}
-    forward = {name for name, found in outcomes.items() if found.before != found.after}
+    forward = {name for name, actual in outcomes.items() if actual.before != actual.after}
     assert forward == {
         "roll forward",
         "roll forward on a branch",

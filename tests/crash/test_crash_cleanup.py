@@ -26,32 +26,32 @@ FOLDERS = ("_versions", "data", "_deletions", "_indices", "_refs")
 
 def kept(root: Path) -> list[str]:
     """What there is of tables and of the manifest, but for names that are chosen at random."""
-    found = []
+    matches = []
     for path in sorted(root.rglob("*")):
         parts = path.relative_to(root).parts
         if path.is_file() and any(part in FOLDERS for part in parts[:-1]):
             is_random = parts[-2] in ("data", "_deletions")
-            found.append("/".join((*parts[:-1], "*") if is_random else parts))
-    return found
+            matches.append("/".join((*parts[:-1], "*") if is_random else parts))
+    return matches
 
 
 def history(graph: Graph) -> dict[str, object]:
     """The rows of every commit that can be read, on whatever branch."""
-    found: dict[str, object] = {}
+    actual: dict[str, object] = {}
     for branch in graph.branches.list():
         for commit in graph.commits(branch):
             try:
                 snapshot = graph.snapshot(commit=commit.commit_id)
             except HistoryGone:
                 continue
-            found[commit.commit_id] = {
+            actual[commit.commit_id] = {
                 key.partition(":")[2]: table["rows"] for key, table in snapshot.tables.items()
             }
             for key in snapshot.tables:
                 name = key.partition(":")[2]
                 if name != "WorksAt":
                     assert snapshot.read(name).num_rows == snapshot.count(name)
-    return found
+    return actual
 
 
 def completed(root: Path) -> list[str]:
@@ -62,20 +62,20 @@ def completed(root: Path) -> list[str]:
 
 
 @pytest.fixture
-def goal(ready: Get) -> tuple[Ready, list[str], dict[str, object]]:
+def target(ready: Get) -> tuple[Ready, list[str], dict[str, object]]:
     """The scenario, what a cleanup leaves of the files, and the commits that it keeps."""
-    found = ready(CLEANUP)
-    root = found.prepared.put_back()
+    actual = ready(CLEANUP)
+    root = actual.prepared.put_back()
     files = completed(root)
     with Graph.open(root, "r") as graph:
-        return found, files, history(graph)
+        return actual, files, history(graph)
 
 
 def unfinished(root: Path) -> bool:
     """Whether something is left of a removal; nothing may be wrong, whatever is."""
     report = verify_graph(root)
     assert report.is_sound, report.problems
-    return any(each.code is ProblemCode.CLEANUP_UNFINISHED for each in report.problems)
+    return any(problem.code is ProblemCode.CLEANUP_UNFINISHED for problem in report.problems)
 
 
 def must_converge(ready: Ready, files: list[str], commits: dict[str, object]) -> None:
@@ -92,10 +92,10 @@ def must_converge(ready: Ready, files: list[str], commits: dict[str, object]) ->
     assert not unfinished(root)
 
 
-def test_a_cleanup_that_dies_at_a_boundary_is_completed_by_the_next(crash: Harness, goal):
+def test_a_cleanup_that_dies_at_a_boundary_is_completed_by_the_next(crash: Harness, target):
     """At the first crossing of some; every crossing is among the steps below."""
-    ready, files, commits = goal
-    points = dict.fromkeys(ready.crossed)
+    ready, files, commits = target
+    points = dict.fromkeys(ready.reached)
     assert Failpoint.REMOVAL_AFTER_VERSIONS in points
     for point in sample(list(points), 3, "cleanup boundaries"):
         root = ready.prepared.put_back()
@@ -103,9 +103,9 @@ def test_a_cleanup_that_dies_at_a_boundary_is_completed_by_the_next(crash: Harne
         must_converge(ready, files, commits)
 
 
-def test_whoever_opens_the_graph_finishes_a_removal(crash: Harness, goal):
+def test_whoever_opens_the_graph_finishes_a_removal(crash: Harness, target):
     """The files of versions that are gone do not stay, also without another cleanup."""
-    ready, _, commits = goal
+    ready, _, commits = target
     root = ready.prepared.put_back()
     point = Failpoint.REMOVAL_AFTER_VERSIONS
     assert crash.kill_at_failpoint(CLEANUP.operation, root, point).killed
@@ -118,8 +118,8 @@ def test_whoever_opens_the_graph_finishes_a_removal(crash: Harness, goal):
     assert list((root / "__recovery").glob("*.cleanup")) == []
 
 
-def test_a_repair_finishes_a_removal(crash: Harness, goal):
-    ready, _, _ = goal
+def test_a_repair_finishes_a_removal(crash: Harness, target):
+    ready, _, _ = target
     root = ready.prepared.put_back()
     with Graph.open(root) as graph:
         point = Failpoint.REMOVAL_AFTER_VERSIONS
@@ -129,15 +129,15 @@ def test_a_repair_finishes_a_removal(crash: Harness, goal):
     assert not unfinished(root)
 
 
-def test_a_cleanup_that_dies_at_some_steps_is_completed_by_the_next(crash: Harness, goal):
-    ready, files, commits = goal
+def test_a_cleanup_that_dies_at_some_steps_is_completed_by_the_next(crash: Harness, target):
+    ready, files, commits = target
     for _ in crash.walk_steps(CLEANUP.operation, ready.prepared, start=40, stride=STRIDE):
         must_converge(ready, files, commits)
 
 
 @pytest.mark.slow
-def test_a_cleanup_that_dies_at_any_step_is_completed_by_the_next(crash: Harness, goal):
-    ready, files, commits = goal
+def test_a_cleanup_that_dies_at_any_step_is_completed_by_the_next(crash: Harness, target):
+    ready, files, commits = target
     for _ in crash.walk_steps(CLEANUP.operation, ready.prepared):
         must_converge(ready, files, commits)
 
@@ -160,16 +160,16 @@ def must_be_dropped(ready: Ready) -> None:
 def test_a_hard_drop_that_dies_in_its_removal_is_finished_by_the_next_open(
     crash: Harness, ready: Get
 ):
-    found = ready(HARD_DROP)
+    actual = ready(HARD_DROP)
     for point in (Failpoint.REMOVAL_AFTER_INTENT, Failpoint.REMOVAL_AFTER_VERSIONS):
-        root = found.prepared.put_back()
+        root = actual.prepared.put_back()
         assert crash.kill_at_failpoint(HARD_DROP.operation, root, point).killed
         assert unfinished(root)
-        must_be_dropped(found)
+        must_be_dropped(actual)
 
 
 @pytest.mark.slow
 def test_a_hard_drop_that_dies_at_any_step_leaves_a_sound_graph(crash: Harness, ready: Get):
-    found = ready(HARD_DROP)
-    for _ in crash.walk_steps(HARD_DROP.operation, found.prepared):
-        must_be_dropped(found)
+    actual = ready(HARD_DROP)
+    for _ in crash.walk_steps(HARD_DROP.operation, actual.prepared):
+        must_be_dropped(actual)

@@ -81,9 +81,9 @@ def test_verify_names_an_unfinished_hard_drop_and_the_next_open_ends_it(
     assert crash.kill_at_failpoint(operations.drop_for_good, prepared.root, point).killed
     assert is_applied(prepared.root)
     assert left_in(prepared.root) == set(MARKS)
-    found = verify_graph(str(prepared.root)).problems
-    assert {each.code for each in found} == {ProblemCode.CLEANUP_UNFINISHED}
-    assert all("open the graph read-write" in (each.hint or "") for each in found)
+    actual = verify_graph(str(prepared.root)).problems
+    assert {item.code for item in actual} == {ProblemCode.CLEANUP_UNFINISHED}
+    assert all("open the graph read-write" in (item.hint or "") for item in actual)
     check(prepared.root)
 
 

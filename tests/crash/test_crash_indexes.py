@@ -20,29 +20,29 @@ WORKS = (
 )
 
 
-def known(root: Path) -> list[tuple[str, str, int, int]]:
+def existing(root: Path) -> list[tuple[str, str, int, int]]:
     """What every index knows, and what it does not."""
     with Graph.open(root, "r") as graph:
-        found = graph.indexes.status().indexes
-    return [(s.table_key, f"{s.column} {s.kind}", s.rows, s.rows_outside) for s in found]
+        actual = graph.indexes.status().indexes
+    return [(s.table_key, f"{s.column} {s.kind}", s.rows, s.rows_outside) for s in actual]
 
 
 @pytest.mark.parametrize("work", WORKS)
 def test_indexes_know_all_of_the_new_rows_or_none(crash: Harness, ready: Get, work):
-    found = ready(next(each for each in SCENARIOS if each.operation is work))
-    root = found.prepared.put_back()
-    before = known(root)
+    actual = ready(next(item for item in SCENARIOS if item.operation is work))
+    root = actual.prepared.put_back()
+    before = existing(root)
     crash.crossings(work, root)
-    after = known(root)
+    after = existing(root)
     assert after != before
     kills = 0
-    for _ in crash.walk_failpoints(work, found.prepared):
-        assert known(root) in (before, after)
+    for _ in crash.walk_failpoints(work, actual.prepared):
+        assert existing(root) in (before, after)
         with Graph.open(root) as graph:
             # Whoever comes next settles it, and doing it again ends where it would have ended.
-            assert known(root) in (before, after)
+            assert existing(root) in (before, after)
             assert not graph._handle.store.sidecars.list()
         crash.crossings(work, root)
-        assert known(root) == after
+        assert existing(root) == after
         kills += 1
-    assert kills == len(found.crossed)
+    assert kills == len(actual.reached)

@@ -36,7 +36,7 @@ def begun(crash: Harness, arena: Path, request: pytest.FixtureRequest):
 
 def check(root: Path) -> bool:
     """Look at what is left, and make a graph of it if it is none; gives whether it was one."""
-    found = files_of(root)
+    actual = files_of(root)
     try:
         with Graph.open(root, "r") as graph:
             assert State.of(graph).rows["main"]["Person"] == []
@@ -45,7 +45,7 @@ def check(root: Path) -> bool:
         created = False
         with pytest.raises(GraphNotFound):
             Graph.open(root)
-    assert files_of(root) == found, "opening changed something"
+    assert files_of(root) == actual, "opening changed something"
     if not created:
         _create(root)
     with pytest.raises(AlreadyInitialized):
@@ -61,7 +61,7 @@ def check(root: Path) -> bool:
             | rows("WorksAt", "w1")
         )
         check_tidy(graph, root)
-        assert all(len(found) == 1 for found in State.of(graph).rows["main"].values())
+        assert all(len(actual) == 1 for actual in State.of(graph).rows["main"].values())
     return created
 
 
@@ -72,11 +72,11 @@ def _create(root: Path) -> None:
         Graph.init(root, operations.SCHEMA, force=True).close()
 
 
-each_init = pytest.mark.parametrize("operation", INITS)
+every_init = pytest.mark.parametrize("operation", INITS)
 Begin = Callable[[Operation], Prepared]
 
 
-@each_init
+@every_init
 def test_whoever_dies_at_a_boundary_of_init_leaves_a_graph_or_a_place_for_one(
     crash: Harness, begun: Begin, operation: Operation
 ):
@@ -85,7 +85,7 @@ def test_whoever_dies_at_a_boundary_of_init_leaves_a_graph_or_a_place_for_one(
     assert created == [False, False, False, True]
 
 
-@each_init
+@every_init
 def test_whoever_dies_at_some_step_of_init_leaves_a_graph_or_a_place_for_one(
     crash: Harness, begun: Begin, operation: Operation
 ):
@@ -97,7 +97,7 @@ def test_whoever_dies_at_some_step_of_init_leaves_a_graph_or_a_place_for_one(
 
 
 @pytest.mark.slow
-@each_init
+@every_init
 def test_whoever_dies_at_any_step_of_init_leaves_a_graph_or_a_place_for_one(
     crash: Harness, begun: Begin, operation: Operation
 ):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.rotates(2)
 Repeat = Callable[[Graph], LoadReceipt]
 LOADS = {
     "local": (operations.load_on_new_branch, operations.new_branch_load),
-    "shares": (operations.load_in_shares_on_new_branch, operations.new_branch_load_in_shares),
+    "shares": (operations.load_in_splits_on_new_branch, operations.new_branch_load_in_splits),
 }
 EMPTY = (
     Failpoint.BRANCH_AFTER_CLAIM,
@@ -38,7 +38,7 @@ EMPTY = (
 )
 """Boundaries at which nothing was published, and of which nothing can be."""
 
-each_load = pytest.mark.parametrize(("operation", "repeat"), LOADS.values(), ids=list(LOADS))
+every_load = pytest.mark.parametrize(("operation", "repeat"), LOADS.values(), ids=list(LOADS))
 
 
 @pytest.fixture
@@ -110,13 +110,13 @@ def test_whoever_dies_at_one_of_some_boundaries_leaves_no_branch_without_its_loa
 def test_whoever_dies_at_any_boundary_leaves_no_branch_without_its_load(
     crash: Harness, prepared: Prepared, load: str
 ):
-    crossed = crash.crossings(LOADS[load][0], prepared.put_back())
-    assert set(EMPTY) < set(crossed)
-    check_points(crash, prepared, load, crossed)
+    reached = crash.crossings(LOADS[load][0], prepared.put_back())
+    assert set(EMPTY) < set(reached)
+    check_points(crash, prepared, load, reached)
 
 
 @pytest.mark.slow
-@each_load
+@every_load
 def test_whoever_dies_at_any_step_leaves_no_branch_without_its_load(
     crash: Harness, prepared: Prepared, operation: Operation, repeat: Repeat
 ):

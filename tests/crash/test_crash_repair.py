@@ -35,7 +35,7 @@ def state(root: Path) -> State:
 
 
 @pytest.fixture
-def goal(crash: Harness, arena: Path, request: pytest.FixtureRequest):
+def target(crash: Harness, arena: Path, request: pytest.FixtureRequest):
     """The graph, and what it shows before and after."""
     root = arena / request.node.name / "graph"
     root.parent.mkdir()
@@ -48,9 +48,9 @@ def goal(crash: Harness, arena: Path, request: pytest.FixtureRequest):
 
 def check(root: Path, before: State, after: State) -> bool:
     """What a crash left is one or the other; it is opened, repaired and written to."""
-    found = files_of(root)
+    actual = files_of(root)
     left = state(root)
-    assert files_of(root) == found
+    assert files_of(root) == actual
     assert left in (before, after)
     with Graph.open(root, durability="os") as graph:
         assert State.of(graph) == left
@@ -64,8 +64,8 @@ def check(root: Path, before: State, after: State) -> bool:
     return left == after
 
 
-def test_a_repair_that_dies_at_a_boundary_took_over_all_or_nothing(crash: Harness, goal):
-    prepared, before, after = goal
+def test_a_repair_that_dies_at_a_boundary_took_over_all_or_nothing(crash: Harness, target):
+    prepared, before, after = target
     assert before != after
     done = [
         check(prepared.root, before, after)
@@ -76,8 +76,8 @@ def test_a_repair_that_dies_at_a_boundary_took_over_all_or_nothing(crash: Harnes
 
 
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_repair_that_dies_at_a_step_took_over_all_or_nothing(crash: Harness, goal, stride):
-    prepared, before, after = goal
+def test_a_repair_that_dies_at_a_step_took_over_all_or_nothing(crash: Harness, target, stride):
+    prepared, before, after = target
     done = [
         check(prepared.root, before, after)
         for _ in crash.walk_steps(operations.repair, prepared, stride=stride)

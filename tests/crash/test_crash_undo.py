@@ -37,7 +37,7 @@ def test_whoever_finishes_the_undo_makes_no_commit(
     killed = crash.kill_at_failpoint(operations.lose_the_publish, root, point, occurrence)
     assert killed.killed
     with Graph.open(root) as graph:
-        assert [str(found.kind) for found in graph.recovered] == ["RolledBack"]
+        assert [str(actual.kind) for actual in graph.recovered] == ["RolledBack"]
         assert graph.commits() == commits
         check_tidy(graph, root)
         assert graph.maintenance.verify().problems == ()

@@ -59,12 +59,12 @@ def replace_file(root: Path) -> Iterator[None]:
     os.close(folder)
 
 
-def make_folders(root: Path, threads: int, each: int) -> Iterator[None]:
+def make_folders(root: Path, threads: int, one: int) -> Iterator[None]:
     """Folders one after the other, by several threads in turn."""
     yield
     for thread in range(threads):
         worker = threading.Thread(
-            target=lambda thread=thread: [(root / f"{thread}-{n}").mkdir() for n in range(each)]
+            target=lambda thread=thread: [(root / f"{thread}-{n}").mkdir() for n in range(one)]
         )
         worker.start()
         worker.join()
@@ -135,7 +135,7 @@ def test_a_killed_step_has_taken_effect_and_the_next_has_not(crash: Harness, emp
 
 
 def test_steps_are_counted_over_all_threads(crash: Harness, empty: Prepared):
-    operation = functools.partial(make_folders, threads=3, each=2)
+    operation = functools.partial(make_folders, threads=3, one=2)
     left = [len(list(empty.root.iterdir())) for _ in crash.walk_steps(operation, empty)]
     assert left == [1, 2, 3, 4, 5, 6, 6]
 
@@ -162,8 +162,8 @@ def test_crossings_are_listed_in_order(crash: Harness, table: Prepared):
 
 def test_a_process_dies_at_the_crossing_that_was_asked_for(crash: Harness, table: Prepared):
     left = []
-    for place in crash.walk_failpoints(plain_table.append, table):
-        left.append((*place, plain_table.rows(table.root)))
+    for location in crash.walk_failpoints(plain_table.append, table):
+        left.append((*location, plain_table.rows(table.root)))
     assert left == [(SIDECAR, 1, OLD), (BETWEEN, 1, OLD), (BETWEEN, 2, OLD + NEW)]
 
 

@@ -28,7 +28,7 @@ POINTS = (
     Failpoint.WRITE_BETWEEN_TABLES,
     Failpoint.WRITE_AFTER_TABLES,
 )
-each_point = pytest.mark.parametrize("point", POINTS)
+every_point = pytest.mark.parametrize("point", POINTS)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def work_left(graph: Graph) -> tuple[list[str], list[int]]:
     return graph._handle.store.sidecars.list(), heads
 
 
-@each_point
+@every_point
 def test_nobody_touches_the_work_of_a_stopped_writer(graph: Graph, point: Failpoint):
     with stopped(graph, point) as writer:
         left = work_left(graph)
@@ -94,7 +94,7 @@ def test_nobody_touches_the_work_of_a_stopped_writer(graph: Graph, point: Failpo
     check_tidy(graph, Path(graph.uri))
 
 
-@each_point
+@every_point
 def test_a_stopped_writer_that_is_killed_is_repaired_by_the_next_write(
     graph: Graph, point: Failpoint
 ):

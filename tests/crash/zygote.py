@@ -94,10 +94,10 @@ def recorder(path: str, point: str | None, occurrence: int) -> Callable[[Failpoi
     record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     left = occurrence
 
-    def hook(crossed: Failpoint) -> None:
+    def hook(reached: Failpoint) -> None:
         nonlocal left
-        os.write(record, f"{crossed}\n".encode())
-        if crossed == point:
+        os.write(record, f"{reached}\n".encode())
+        if reached == point:
             left -= 1
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)

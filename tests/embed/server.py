@@ -16,7 +16,7 @@ class Provider:
     """What was asked, and what is answered: the last answer is repeated."""
 
     url: str = ""
-    answers: list[Any] = field(default_factory=list)
+    responses: list[Any] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -27,7 +27,7 @@ class Provider:
         return [text for _, _, body in list(self.requests) for text in body["input"]]
 
     def answer(self, body: Any) -> Any:
-        step = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        step = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
         return step(body) if callable(step) else step
 
 
@@ -43,8 +43,8 @@ class Drop:
 
 
 @contextmanager
-def provider(*answers: Any) -> Iterator[Provider]:
-    state = Provider(answers=list(answers))
+def provider(*responses: Any) -> Iterator[Provider]:
+    state = Provider(responses=list(responses))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -25,11 +25,11 @@ class Noted:
     """Waits for nothing, and remembers what it should have waited for."""
 
     def __init__(self) -> None:
-        self.turns = 0
+        self.rounds = 0
         self.pauses: list[tuple[float, bool]] = []
 
     def acquire(self) -> None:
-        self.turns += 1
+        self.rounds += 1
 
     def pause(self, seconds: float, *, everyone: bool) -> None:
         self.pauses.append((seconds, everyone))
@@ -51,24 +51,24 @@ def unit(values):
 def test_openai_gets_all_texts_in_one_request_and_its_order_is_put_right():
     texts = ["x" * (number + 1) for number in range(200)]
     with provider(openai(letters)) as server:
-        found = embedder(server.url).embed(texts, 2)
+        actual = embedder(server.url).embed(texts, 2)
     assert len(server.requests) == 1
-    assert np.allclose(found.vectors, [unit(letters(text, 2)) for text in texts])
-    assert found.tokens == sum(map(len, texts))
-    assert found.without_direction == ()
+    assert np.allclose(actual.vectors, [unit(letters(text, 2)) for text in texts])
+    assert actual.tokens == sum(map(len, texts))
+    assert actual.without_direction == ()
 
 
 def test_gemini_is_asked_for_a_batch_of_documents():
     with provider(gemini_batch(letters)) as server:
-        found = embedder(server.url, "gemini").embed(["abc", "d"], 3)
+        actual = embedder(server.url, "gemini").embed(["abc", "d"], 3)
     ((path, headers, body),) = server.requests
     assert path == "/models/m:batchEmbedContents"
     assert {name.lower(): value for name, value in headers.items()}["x-goog-api-key"] == KEY
-    assert [each["content"]["parts"][0]["text"] for each in body["requests"]] == ["abc", "d"]
-    assert {each["taskType"] for each in body["requests"]} == {"RETRIEVAL_DOCUMENT"}
-    assert {each["outputDimensionality"] for each in body["requests"]} == {3}
-    assert np.allclose(found.vectors, [unit([3, 4, 5]), unit([1, 2, 3])])
-    assert found.tokens is None
+    assert [item["content"]["parts"][0]["text"] for item in body["requests"]] == ["abc", "d"]
+    assert {item["taskType"] for item in body["requests"]} == {"RETRIEVAL_DOCUMENT"}
+    assert {item["outputDimensionality"] for item in body["requests"]} == {3}
+    assert np.allclose(actual.vectors, [unit([3, 4, 5]), unit([1, 2, 3])])
+    assert actual.tokens is None
 
 
 def test_the_mock_gives_the_same_one_by_one_and_together():
@@ -85,9 +85,9 @@ def test_a_vector_without_direction_does_not_spoil_the_others(bad):
         return bad if text == "bad" else letters(text, size)
 
     with provider(openai(vector)) as server:
-        found = embedder(server.url).embed(["abc", "bad", "d"], 2)
-    assert found.without_direction == (1,)
-    assert np.allclose(found.vectors[[0, 2]], [unit([3, 4]), unit([1, 2])])
+        actual = embedder(server.url).embed(["abc", "bad", "d"], 2)
+    assert actual.without_direction == (1,)
+    assert np.allclose(actual.vectors[[0, 2]], [unit([3, 4]), unit([1, 2])])
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_every_attempt_takes_a_turn():
     throttle = Noted()
     with provider((500, {}), Drop(), openai(letters)) as server:
         embedder(server.url).embed(["abc"], 2, throttle=throttle)
-    assert throttle.turns == 3
+    assert throttle.rounds == 3
     assert throttle.pauses == [(0.001, False), (0.002, False)]
 
 

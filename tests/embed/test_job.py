@@ -34,8 +34,8 @@ def _cache(monkeypatch, tmp_path):
 
 @pytest.fixture
 def graph(tmp_path):
-    with new_graph(tmp_path / "g.omni", []) as found:
-        yield found
+    with new_graph(tmp_path / "g.omni", []) as actual:
+        yield actual
 
 
 # -- what is filled -------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_the_same_text_is_embedded_once(graph):
     graph.load([doc(f"s{n}", "same") for n in range(5)] + [doc("other", "other")])
     report = graph.embeddings.fill()
     assert (report.embedded, report.reused, report.filled) == (2, 4, 6)
-    assert {tuple(each) for key, each in vectors(graph).items() if key != "other"} == {
+    assert {tuple(item) for key, item in vectors(graph).items() if key != "other"} == {
         tuple(mock_vector("same"))
     }
 
@@ -164,8 +164,8 @@ def test_indexes_stay_right(graph):
         match { $d: Doc } return { $d.slug } order { nearest($d.vec, "text 7") } limit 1
     }"""
     assert graph.query(query).rows() == [{"d.slug": "d0007"}]
-    found = graph.query('query q() { match { $d: Doc { slug: "d0009" } } return { $d.number } }')
-    assert found.rows() == [{"d.number": 9}]
+    actual = graph.query('query q() { match { $d: Doc { slug: "d0009" } } return { $d.number } }')
+    assert actual.rows() == [{"d.number": 9}]
     graph.indexes.ensure()
     assert graph.query(query).rows() == [{"d.slug": "d0007"}]
 
@@ -223,8 +223,8 @@ def test_what_others_write_meanwhile_stays_and_no_stale_vector_is_written(graph)
             graph.load([doc("new", "new")])
 
     report = graph.embeddings.fill(on_progress=meanwhile)
-    found = vectors(graph)
-    assert found == {
+    actual = vectors(graph)
+    assert actual == {
         **{f"d000{n}": mock_vector(f"text {n}") for n in (0, 3, 4, 5)},
         "d0001": None,
         "new": None,
@@ -269,11 +269,13 @@ def test_two_jobs_at_once_lose_nothing(graph):
 
 def test_progress_is_told_and_ends_with_all_of_it(graph):
     graph.load([*docs(300), doc("null", None)])
-    told = []
-    graph.embeddings.fill(on_progress=told.append, threads=1, batching=Batching(texts=50))
-    assert [at.detail["embedded"] for at in told] == sorted(at.detail["embedded"] for at in told)
-    assert len(told) > 3
-    last = told[-1]
+    reported = []
+    graph.embeddings.fill(on_progress=reported.append, threads=1, batching=Batching(texts=50))
+    assert [at.detail["embedded"] for at in reported] == sorted(
+        at.detail["embedded"] for at in reported
+    )
+    assert len(reported) > 3
+    last = reported[-1]
     assert (last.phase, last.detail["rows"], last.detail["filled"]) == ("writing", 301, 300)
     assert last.done == last.total
 

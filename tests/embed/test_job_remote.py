@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch, tmp_path):
+def _context(monkeypatch, tmp_path):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
 
@@ -41,9 +41,9 @@ def unit(text):
 
 
 def good(graph, count):
-    found = vectors(graph)
-    return len(found) == count and all(
-        found[f"d{n:04}"] is not None and np.allclose(found[f"d{n:04}"], unit(f"text {n}"))
+    actual = vectors(graph)
+    return len(actual) == count and all(
+        actual[f"d{n:04}"] is not None and np.allclose(actual[f"d{n:04}"], unit(f"text {n}"))
         for n in range(count)
     )
 
@@ -138,7 +138,7 @@ def test_a_provider_that_fails_for_good_ends_the_job_and_what_was_paid_is_kept(t
             assert set(vectors(graph).values()) == {None}
         assert KEY not in repr(caught.value.to_json())
         paid = server.texts[:10]
-        server.answers = [GOOD]
+        server.responses = [GOOD]
         server.requests.clear()
         with Graph.open(tmp_path / "g.omni", embedding=remote(server.url)) as graph:
             report = graph.embeddings.fill()
@@ -179,9 +179,9 @@ def test_a_text_that_is_refused_is_found_and_named(tmp_path, status):
         assert set(vectors(graph).values()) == {None}
         server.requests.clear()
         report = graph.embeddings.fill(max_failures=1)
-        found = vectors(graph)
-    assert found.pop("bad") is None
-    assert None not in found.values()
+        actual = vectors(graph)
+    assert actual.pop("bad") is None
+    assert None not in actual.values()
     (failure,) = report.failures
     assert (failure.type_name, failure.id, failure.property) == ("Doc", "bad", "vec")
     assert (report.rows, report.filled, report.changed) == (41, 40, 0)
@@ -290,14 +290,14 @@ def test_a_job_that_dies_in_its_commit_has_written_all_or_nothing(tmp_path, boun
         with new_graph(path, docs(10), remote(server.url)) as graph:
             graph.load(docs(10, start=10))
         assert started(path, server.url, kept, 0, boundary).wait(60) == -signal.SIGKILL
-        asked = len(server.requests)
+        requested = len(server.requests)
         with Graph.open(path, embedding=remote(server.url)) as graph:
-            found = set(map(str, vectors(graph).values()))
-            assert found == {"None"} or "None" not in found
+            actual = set(map(str, vectors(graph).values()))
+            assert actual == {"None"} or "None" not in actual
             report = graph.embeddings.fill(resume=kept)
             assert good(graph, 20)
-        assert len(server.requests) == asked
-    assert (report.embedded, report.filled) == (0, 20 if found == {"None"} else 0)
+        assert len(server.requests) == requested
+    assert (report.embedded, report.filled) == (0, 20 if actual == {"None"} else 0)
 
 
 @pytest.mark.parametrize("commit_rows", [0, 5], ids=["one commit", "a commit for 5 rows"])
@@ -318,7 +318,7 @@ def test_a_job_that_was_killed_goes_on_where_it_was(tmp_path, commit_rows):
         assert child.returncode == -signal.SIGKILL
         paid = server.texts[:15]
         assert len(set(paid)) == 15
-        server.answers = [GOOD]
+        server.responses = [GOOD]
         server.requests.clear()
         with Graph.open(path, embedding=remote(server.url)) as graph:
             assert len(graph.commits()) == commits + (3 if commit_rows else 0)
@@ -363,7 +363,7 @@ def test_the_key_shows_nowhere(tmp_path, caplog, capfd):
                 resume=kept, on_progress=shown.append, threads=1, batching=Batching(texts=5)
             )
         shown += [caught.value.to_json(), repr(caught.value), caught.value.__cause__]
-        server.answers = [GOOD]
+        server.responses = [GOOD]
         shown.append(graph.embeddings.fill(resume=kept))
         shown += [graph.embeddings.status(), graph.embeddings]
     said = capfd.readouterr()

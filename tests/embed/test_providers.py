@@ -92,8 +92,8 @@ def config(environ):
     ],
 )
 def test_the_environment_says_which_provider(environ, provider, model, address, key):
-    found = config(environ).completed()
-    assert (found.provider, found.model, found.base_url, found.api_key) == (
+    actual = config(environ).completed()
+    assert (actual.provider, actual.model, actual.base_url, actual.api_key) == (
         provider,
         model,
         address,
@@ -112,7 +112,7 @@ def test_the_environment_says_which_provider(environ, provider, model, address, 
     ],
 )
 def test_patience_is_read_and_nonsense_is_the_default(text, deadline, timeout, attempts, backoff):
-    found = config(
+    actual = config(
         {
             "OMNIGRAPH_EMBED_DEADLINE_MS": text,
             "OMNIGRAPH_EMBED_TIMEOUT_MS": text,
@@ -120,8 +120,8 @@ def test_patience_is_read_and_nonsense_is_the_default(text, deadline, timeout, a
             "OMNIGRAPH_EMBED_RETRY_BACKOFF_MS": text,
         }
     )
-    assert (found.deadline_ms, found.timeout_ms) == (deadline, timeout)
-    assert (found.attempts, found.backoff_ms) == (attempts, backoff)
+    assert (actual.deadline_ms, actual.timeout_ms) == (deadline, timeout)
+    assert (actual.attempts, actual.backoff_ms) == (attempts, backoff)
 
 
 @pytest.mark.parametrize("variable", ["OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"])
@@ -185,16 +185,16 @@ def reference(text, size):
 
 @pytest.mark.parametrize("text", ["", "hello", "Größe 日本", "x" * 1000])
 def test_the_mock_gives_the_vectors_of_the_reference(text):
-    found = MockEmbedder().embed([text, "other"], 5).vectors
-    assert found[0].tolist() == reference(text, 5)
-    assert found.dtype == np.float32
-    assert np.allclose(np.linalg.norm(found, axis=1), 1)
+    actual = MockEmbedder().embed([text, "other"], 5).vectors
+    assert actual[0].tolist() == reference(text, 5)
+    assert actual.dtype == np.float32
+    assert np.allclose(np.linalg.norm(actual, axis=1), 1)
 
 
 def test_the_mock_is_pinned():
     """So that a change of arithmetic is seen."""
-    (found,) = MockEmbedder().embed(["hello"], 3).vectors
-    assert found.tolist() == pytest.approx(reference("hello", 3))
+    (actual,) = MockEmbedder().embed(["hello"], 3).vectors
+    assert actual.tolist() == pytest.approx(reference("hello", 3))
     assert MockEmbedder().embed([], 3).vectors.shape == (0, 3)
 
 
@@ -202,15 +202,15 @@ def test_the_mock_is_pinned():
 
 
 def test_a_text_becomes_the_vector_of_its_embedding():
-    found = resolve_query_vector(DOC, "free", "hello", MockEmbedder())
-    assert found.tolist() == reference("hello", 4)
+    actual = resolve_query_vector(DOC, "free", "hello", MockEmbedder())
+    assert actual.tolist() == reference("hello", 4)
     assert resolve_query_vector(DOC, "plain", "hello", MockEmbedder()).shape == (8,)
     assert resolve_query_vector(CITES, "meaning", "hello", MockEmbedder()).shape == (4,)
 
 
 def test_the_model_that_a_property_records_must_be_the_providers():
-    found = resolve_query_vector(DOC, "fixed", "hello", MockEmbedder("m1"))
-    assert found.tolist() == reference("hello", 4)
+    actual = resolve_query_vector(DOC, "fixed", "hello", MockEmbedder("m1"))
+    assert actual.tolist() == reference("hello", 4)
     with pytest.raises(EmbeddingError) as caught:
         resolve_query_vector(DOC, "fixed", "hello", MockEmbedder("m2"))
     assert "'m1'" in str(caught.value)

@@ -37,9 +37,9 @@ def most_in_a_minute(moments, weights=None):
 @pytest.mark.parametrize("allowed", [1, 7, 60, 3000])
 def test_no_minute_has_more_requests_than_allowed_and_what_one_second_brings(allowed):
     clock, moments = Clock(), []
-    turns = pace(clock, requests_per_minute=allowed)
+    rounds = pace(clock, requests_per_minute=allowed)
     for _ in range(3 * allowed + 5):
-        turns.acquire(10)
+        rounds.acquire(10)
         moments.append(clock.now)
     assert most_in_a_minute(moments) <= allowed + max(1, allowed / 60)
     assert moments[-1] - moments[0] == pytest.approx(60 * 3, rel=0.1, abs=60 * 5 / allowed)
@@ -47,10 +47,10 @@ def test_no_minute_has_more_requests_than_allowed_and_what_one_second_brings(all
 
 def test_no_minute_has_more_tokens_than_allowed_and_what_one_second_brings():
     clock, moments, weights = Clock(), [], []
-    turns = pace(clock, tokens_per_minute=6000)
+    rounds = pace(clock, tokens_per_minute=6000)
     for number in range(300):
         cost = 1 + number % 97
-        turns.acquire(cost)
+        rounds.acquire(cost)
         moments.append(clock.now)
         weights.append(cost)
     assert most_in_a_minute(moments, weights) <= 6000 + 100
@@ -59,45 +59,45 @@ def test_no_minute_has_more_tokens_than_allowed_and_what_one_second_brings():
 
 def test_a_request_that_is_larger_than_a_minute_waits_and_makes_the_next_wait():
     clock = Clock()
-    turns = pace(clock, tokens_per_minute=600)
-    turns.acquire(1200)
+    rounds = pace(clock, tokens_per_minute=600)
+    rounds.acquire(1200)
     assert clock.now == pytest.approx(1000 + (1200 - 10) / 10)
-    turns.acquire(10)
+    rounds.acquire(10)
     assert clock.now == pytest.approx(1000 + 1200 / 10)
 
 
 def test_what_was_guessed_wrong_is_made_good():
     clock = Clock()
-    turns = pace(clock, tokens_per_minute=600)
-    turns.acquire(10)
-    turns.correct(90)
-    turns.acquire(10)
+    rounds = pace(clock, tokens_per_minute=600)
+    rounds.acquire(10)
+    rounds.correct(90)
+    rounds.acquire(10)
     assert clock.now == pytest.approx(1000 + 10)
 
 
 def test_without_limits_nobody_waits():
     clock = Clock()
-    turns = pace(clock)
+    rounds = pace(clock)
     for _ in range(1000):
-        turns.acquire(10**6)
+        rounds.acquire(10**6)
     assert clock.now == 1000
 
 
-@pytest.mark.parametrize(("everyone", "asked_at"), [(True, 1009), (False, 1000.1)])
-def test_a_pause_that_the_provider_asked_for_keeps_all_from_asking(everyone, asked_at):
-    clock, asked = Clock(), []
+@pytest.mark.parametrize(("everyone", "requested_at"), [(True, 1009), (False, 1000.1)])
+def test_a_pause_that_the_provider_asked_for_keeps_all_from_asking(everyone, requested_at):
+    clock, requested = Clock(), []
 
     def sleep(seconds):
         clock.sleep(seconds)
-        if not asked:
-            asked.append(None)
+        if not requested:
+            requested.append(None)
             # Somebody else asks while the first one sleeps.
-            turns.acquire(1)
-            asked.append(clock.now)
+            rounds.acquire(1)
+            requested.append(clock.now)
 
-    turns = RateLimiter(RateLimit(), clock=clock, sleep=sleep)
-    turns.pause(9, everyone=everyone)
-    assert asked[1] == pytest.approx(asked_at)
+    rounds = RateLimiter(RateLimit(), clock=clock, sleep=sleep)
+    rounds.pause(9, everyone=everyone)
+    assert requested[1] == pytest.approx(requested_at)
     assert clock.now == pytest.approx(1009)
 
 
@@ -108,10 +108,10 @@ def test_somebody_who_waits_can_be_cancelled():
         if clock.now > 1003:
             raise Cancelled("enough")
 
-    turns = pace(clock, check, requests_per_minute=1)
-    turns.acquire(1)
+    rounds = pace(clock, check, requests_per_minute=1)
+    rounds.acquire(1)
     with pytest.raises(Cancelled):
-        turns.acquire(1)
+        rounds.acquire(1)
     assert clock.now < 1004
 
 

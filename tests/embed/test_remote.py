@@ -42,13 +42,13 @@ def unit(values):
 @pytest.mark.parametrize("kind", ["openai-compatible", "openai"])
 def test_openai_is_asked_as_it_wants(kind):
     with provider(openai(letters)) as server:
-        found = embedder(server.url + "/v1/", kind).embed(["abc", "d"], 2).require_all()
+        actual = embedder(server.url + "/v1/", kind).embed(["abc", "d"], 2).require_all()
     ((path, headers, body),) = server.requests
     assert path == "/v1/embeddings"
     assert headers["Authorization"] == f"Bearer {KEY}"
     assert body == {"model": "m", "input": ["abc", "d"], "dimensions": 2}
-    assert found.dtype == np.float32
-    assert np.allclose(found, [unit([3, 4]), unit([1, 2])])
+    assert actual.dtype == np.float32
+    assert np.allclose(actual, [unit([3, 4]), unit([1, 2])])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_openai_is_asked_as_it_wants(kind):
 )
 def test_gemini_is_asked_as_it_wants(role, task):
     with provider(gemini(letters)) as server:
-        found = embedder(server.url, "gemini").embed(["abc"], 3, role=role).require_all()
+        actual = embedder(server.url, "gemini").embed(["abc"], 3, role=role).require_all()
     ((path, headers, body),) = server.requests
     assert path == "/models/m:embedContent"
     assert {name.lower(): value for name, value in headers.items()}["x-goog-api-key"] == KEY
@@ -66,7 +66,7 @@ def test_gemini_is_asked_as_it_wants(role, task):
         "taskType": task,
         "outputDimensionality": 3,
     }
-    assert np.allclose(found, [unit([3, 4, 5])])
+    assert np.allclose(actual, [unit([3, 4, 5])])
 
 
 # -- failures that pass ---------------------------------------------------------------------------

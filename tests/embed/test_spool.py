@@ -36,19 +36,19 @@ def test_what_was_kept_is_found_by_another_process(tmp_path):
     first.add([key("c")], vectors[2:])
     for spool in (first, VectorSpool(tmp_path)):
         spool.refresh()
-        places = spool.find(keys("c", "nobody", "a", None, "c", "b"))
-        assert (places == UNKNOWN).tolist() == [False, True, False, True, False, False]
-        there = places[places != UNKNOWN]
+        locations = spool.find(keys("c", "nobody", "a", None, "c", "b"))
+        assert (locations == UNKNOWN).tolist() == [False, True, False, True, False, False]
+        there = locations[locations != UNKNOWN]
         assert np.array_equal(spool.read(there, 3), vectors[[2, 0, 2, 1]])
 
 
 def test_what_was_found_stays_when_more_comes(tmp_path):
     spool, vectors = VectorSpool(tmp_path), some(2)
     spool.add([key("a")], vectors[:1])
-    place = spool.find(keys("a"))
+    location = spool.find(keys("a"))
     VectorSpool(tmp_path).add([key("b")], vectors[1:])
     spool.refresh()
-    assert np.array_equal(spool.read(place, 3), vectors[:1])
+    assert np.array_equal(spool.read(location, 3), vectors[:1])
 
 
 def test_providers_models_and_sizes_are_kept_apart():
@@ -124,19 +124,19 @@ def test_a_folder_of_the_caller_is_left_as_it_is(tmp_path):
 
 
 @given(st.lists(st.lists(st.text(max_size=3), min_size=1, max_size=6, unique=True), max_size=5))
-def test_any_number_of_answers_is_found_again(tmp_path_factory, answers):
+def test_any_number_of_answers_is_found_again(tmp_path_factory, responses):
     folder = tmp_path_factory.mktemp("spool")
     expected = {}
-    for number, texts in enumerate(answers):
+    for number, texts in enumerate(responses):
         vectors = some(len(texts), seed=number)
         VectorSpool(folder).add([key(text) for text in texts], vectors)
         expected.update({text: vectors[position] for position, text in enumerate(texts)})
     spool = VectorSpool(folder)
     spool.refresh()
     wanted = sorted(expected)
-    places = spool.find(pa.array([key(text) for text in wanted], KEY_TYPE))
-    assert (places != UNKNOWN).all()
-    found = spool.read(places, 3)
+    locations = spool.find(pa.array([key(text) for text in wanted], KEY_TYPE))
+    assert (locations != UNKNOWN).all()
+    actual = spool.read(locations, 3)
     for position, text in enumerate(wanted):
-        stored = [some(len(t), seed=n)[t.index(text)] for n, t in enumerate(answers) if text in t]
-        assert any(np.array_equal(found[position], each) for each in stored)
+        stored = [some(len(t), seed=n)[t.index(text)] for n, t in enumerate(responses) if text in t]
+        assert any(np.array_equal(actual[position], item) for item in stored)

@@ -104,7 +104,7 @@ class World:
             for (kind, handle), value in self.values.items()
         }
 
-    def settled(self) -> World:
+    def recovered(self) -> World:
         """The same after its apply: no rename and no value is left to be said."""
         after = copy.deepcopy(self)
         after.hard, after.values = False, {}
@@ -178,15 +178,15 @@ def new_row(kind: Kind, number: int) -> Row:
 def add(handle: str, scalar: str, *marks: str, nullable: bool = True, filled: bool = False) -> Step:
     def act(world: World) -> None:
         kind = world.kind
-        known = f"new_{handle}"
-        if known in kind.props:
+        existing = f"new_{handle}"
+        if existing in kind.props:
             raise Impossible(handle)
-        kind.props[known] = Prop(scalar, handle, nullable, list(marks))
+        kind.props[existing] = Prop(scalar, handle, nullable, list(marks))
         begins = value(scalar, 7) if filled else None
         if filled:
-            world.values[world.subject, known] = begins
+            world.values[world.subject, existing] = begins
         for row in kind.rows.values():
-            row[known] = begins
+            row[existing] = begins
 
     what = f"{scalar}{'?' if nullable else ''}{' filled' if filled else ''}"
     return Step(f"add {handle} {what}", act)
@@ -261,7 +261,7 @@ def required(handle: str, *, filled: bool) -> Step:
 def mark(handle: str, text: str) -> Step:
     def act(world: World) -> None:
         marks = world.kind.prop(handle).marks
-        if any(known.partition("(")[0] == text.partition("(")[0] for known in marks):
+        if any(existing.partition("(")[0] == text.partition("(")[0] for existing in marks):
             raise Impossible(handle)
         marks.append(text)
 

@@ -162,8 +162,8 @@ def test_d78_a_new_property_is_null_in_the_rows_that_are_there(graph):
     assert friends(graph) == KNOWS
     graph.load([{"type": "Person", "data": {"name": "Eve", "city": "Rome"}}])
     graph.mutate('query m() { update Person set { city: "Oslo" } where name = "Bob" }')
-    asked = 'query q() { match { $p: Person { city: "Oslo" } } return { $p.name, $p.age } }'
-    assert rows(graph, asked) == [("Bob", 25)]
+    query = 'query q() { match { $p: Person { city: "Oslo" } } return { $p.name, $p.age } }'
+    assert rows(graph, query) == [("Bob", 25)]
     assert values(graph, "Person", "city")["Eve"] == "Rome"
 
 
@@ -217,8 +217,8 @@ def test_a_renamed_edge_type_keeps_its_edges(graph):
     before = version(graph)
     knows, likes = "edge Knows: Person -> Person", "edge Likes: Person -> Person"
     graph.schema.apply(changed((knows, f'{likes} @rename_from("Knows")')))
-    asked = "query q() { match { $a: Person $a likes $b } return { $a.name, $b.name } }"
-    assert sorted(rows(graph, asked)) == KNOWS
+    query = "query q() { match { $a: Person $a likes $b } return { $a.name, $b.name } }"
+    assert sorted(rows(graph, query)) == KNOWS
     assert friends(graph, version=before) == KNOWS
 
 
@@ -242,8 +242,8 @@ def test_d82_soft_type_drops_stay_in_earlier_versions(graph):
         key: table for key, table in tables.items() if key in ("node:Person", "edge:Knows")
     }
     assert graph.snapshot(version=before.version).tables == tables
-    asked = "query q() { match { $p: Person $p worksAt $c } return { $p.name, $c.name } }"
-    assert sorted(rows(graph, asked, version=before.version)) == [
+    query = "query q() { match { $p: Person $p worksAt $c } return { $p.name, $c.name } }"
+    assert sorted(rows(graph, query, version=before.version)) == [
         ("Alice", "Acme"),
         ("Bob", "Globex"),
     ]
@@ -272,12 +272,12 @@ def test_d85_a_hard_property_drop_takes_the_past_with_it(graph, path):
 
 def test_d86_a_hard_type_drop_removes_entries_and_rows(graph, path):
     before = graph.snapshot()
-    place = path / graph._handle.store.manifest(None).current().pins["node:Company"].location
+    directory = path / graph._handle.store.manifest(None).current().pins["node:Company"].location
     done = graph.schema.apply(NO_COMPANY, allow_data_loss=True)
     assert set(done.cleared) == {"node:Company", "edge:WorksAt"}
     assert sorted(graph.snapshot().tables) == ["edge:Knows", "node:Person"]
-    assert place.is_dir()
-    assert list(place.rglob("data/*.lance")) == []
+    assert directory.is_dir()
+    assert list(directory.rglob("data/*.lance")) == []
     with pytest.raises(HistoryGone):
         graph.snapshot(version=before.version).read("Company")
     assert graph.snapshot(version=before.version).read("Person").num_rows == 4
@@ -287,7 +287,7 @@ def test_d86_a_hard_type_drop_removes_entries_and_rows(graph, path):
 
 
 def pending(graph):
-    return {f"{each.table_key}.{each.column}" for each in graph.indexes.status().pending}
+    return {f"{item.table_key}.{item.column}" for item in graph.indexes.status().pending}
 
 
 def test_d87_an_index_beside_one_that_cannot_be_built_yet(path):
@@ -326,14 +326,14 @@ def test_d89_declared_indexes_are_built_later_also_after_a_rename_or_a_rewrite(g
     )
     graph.schema.apply(renamed)
     assert pending(graph) == set()
-    asked = "query q() { match { $p: Human { years: 30 } } return { $p.name } }"
-    assert rows(graph, asked) == [("Alice",)]
+    query = "query q() { match { $p: Human { years: 30 } } return { $p.name } }"
+    assert rows(graph, query) == [("Alice",)]
     widened = renamed.replace("years: I32?", "years: I64?")
     graph.schema.apply(widened)
     assert pending(graph) == {"node:Human.years"}
     graph.indexes.ensure()
     assert pending(graph) == set()
-    assert rows(graph, asked) == [("Alice",)]
+    assert rows(graph, query) == [("Alice",)]
 
 
 def test_an_index_never_answers_for_another_property_of_its_name(graph):
@@ -343,11 +343,11 @@ def test_an_index_never_answers_for_another_property_of_its_name(graph):
     both = changed(("age: I32?", "years: I32? @index  age: I32? @index"))
     graph.schema.apply(both)
     graph.mutate('query m() { update Person set { age: 99 } where name = "Bob" }')
-    asked = "query q() { match { $p: Person { age: 99 } } return { $p.name, $p.years } }"
-    assert rows(graph, asked) == [("Bob", 25)]
+    query = "query q() { match { $p: Person { age: 99 } } return { $p.name, $p.years } }"
+    assert rows(graph, query) == [("Bob", 25)]
     graph.indexes.ensure()
     assert pending(graph) == set()
-    assert rows(graph, asked) == [("Bob", 25)]
+    assert rows(graph, query) == [("Bob", 25)]
 
 
 # -- the lock -------------------------------------------------------------------------------------
@@ -372,8 +372,8 @@ def test_d90_nobody_writes_while_a_schema_is_applied(graph, other):
 
 
 def test_of_two_applies_one_is_told_that_the_other_is_under_way(graph, other):
-    told = pytest.raises(SchemaChanging, match="schema apply is already in progress")
-    with other._handle.store.leases.acquire([SCHEMA_LEASE], timeout=0.0), told:
+    reported = pytest.raises(SchemaChanging, match="schema apply is already in progress")
+    with other._handle.store.leases.acquire([SCHEMA_LEASE], timeout=0.0), reported:
         graph.schema.apply(CITY)
     assert graph.schema.apply(CITY).applied
 

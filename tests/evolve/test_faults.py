@@ -133,7 +133,7 @@ def test_who_publishes_without_our_leases_makes_the_apply_go_back(graph, path):
 
 
 def test_what_was_prepared_under_another_schema_is_not_written(graph, other):
-    known = other._handle.check().schema_hash
+    existing = other._handle.check().schema_hash
     graph.schema.apply(changed(("age: I32?", "age: I32?  city: String?")))
 
     def prepare(view):
@@ -142,7 +142,7 @@ def test_what_was_prepared_under_another_schema_is_not_written(graph, other):
         return PreparedWrite({"node:Person": (view.stage.stage_append(table, rows),)})
 
     touched = frozenset({"node:Person"})
-    request = WriteRequest(WriterKind.LOAD, None, touched, prepare, schema_hash=known)
+    request = WriteRequest(WriterKind.LOAD, None, touched, prepare, schema_hash=existing)
     with pytest.raises(SchemaChanging, match="the schema was changed"):
         commit_write(other._handle.store, request)
     assert values(graph, "Person", "age") == AGES
@@ -154,8 +154,8 @@ def test_what_cannot_be_removed_for_good_does_not_fail_the_apply(graph, path, ca
     assert (done.applied, done.cleared) == (True, ())
     assert "still on storage" in caplog.text
     assert friends(graph) == KNOWS
-    found = verify_graph(graph.uri).problems
-    assert {each.code for each in found} == {ProblemCode.CLEANUP_UNFINISHED}
+    actual = verify_graph(graph.uri).problems
+    assert {item.code for item in actual} == {ProblemCode.CLEANUP_UNFINISHED}
     folder = path / graph.snapshot().tables["node:Person"]["path"]
     assert len(list((folder / "_versions").glob("*.manifest"))) > 1
     with Graph.open(path, durability="os"):

@@ -20,7 +20,7 @@ from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, r
 
 YEARS = changed(("age: I32?", 'years: I64? @rename_from("age")'))
 DESCRIBED = changed(("node Person {", 'node Person @description("d") {'))
-FOUND = "query q() { match { $p: Person } return { $p.age } order { $p.age } }"
+ACTUAL = "query q() { match { $p: Person } return { $p.age } order { $p.age } }"
 
 
 def test_however_an_old_state_is_named_it_has_its_schema(graph, path):
@@ -35,10 +35,10 @@ def test_however_an_old_state_is_named_it_has_its_schema(graph, path):
         {"commit": before.commit_id},
         {"at": moment},
     ):
-        assert rows(graph, FOUND, **named) == [(25,), (28,), (30,), (35,)]
+        assert rows(graph, ACTUAL, **named) == [(25,), (28,), (30,), (35,)]
         assert values(graph, "Person", "age", **named) == AGES
         assert graph.snapshot(**named).entity("Person", "Bob")["age"] == 25
-    assert [tuple(row.values()) for row in graph.query(FOUND, snapshot=before)] == [
+    assert [tuple(row.values()) for row in graph.query(ACTUAL, snapshot=before)] == [
         (25,),
         (28,),
         (30,),
@@ -47,23 +47,23 @@ def test_however_an_old_state_is_named_it_has_its_schema(graph, path):
     lines = list(graph.snapshot(tag="v1").export(types=["Person"]))
     assert '"age":30' in lines[0].replace(" ", "")
     with Graph.open(path, "r") as reader:
-        assert rows(reader, FOUND, tag="v1") == [(25,), (28,), (30,), (35,)]
+        assert rows(reader, ACTUAL, tag="v1") == [(25,), (28,), (30,), (35,)]
         with pytest.raises(QueryError):
-            reader.query(FOUND)
+            reader.query(ACTUAL)
 
 
 def test_each_of_several_schemas_has_its_time(graph):
     versions = [graph.snapshot().version]
     schemas = [SCHEMA]
     for number in range(3):
-        more = "".join(f"  p{each}: I32?" for each in range(number + 1))
+        more = "".join(f"  p{item}: I32?" for item in range(number + 1))
         schemas.append(changed(("age: I32?", f"age: I32?{more}")))
         graph.schema.apply(schemas[-1])
         graph.load([{"type": "Person", "data": {"name": f"n{number}", f"p{number}": number}}])
         versions.append(graph.snapshot().version)
     for number, version in enumerate(versions):
         names = graph.snapshot(version=version).read("Person").column_names
-        assert names == ["id", "age", "name", *(f"p{each}" for each in range(number))]
+        assert names == ["id", "age", "name", *(f"p{item}" for item in range(number))]
 
 
 # -- graphs that another program wrote ------------------------------------------------------------
@@ -87,12 +87,12 @@ def test_a_graph_of_another_program_remembers_from_the_first_apply_on(graph, pat
 def test_a_schema_that_another_program_changed_is_followed(graph, path):
     """It writes the files, and no row about them."""
     before = graph.snapshot().version
-    told = changed(("node Person {", 'node Person @description("d") {'))
-    applied_elsewhere(graph, told)
-    assert graph.schema.text() == told
+    reported = changed(("node Person {", 'node Person @description("d") {'))
+    applied_elsewhere(graph, reported)
+    assert graph.schema.text() == reported
     assert graph.catalog.node("Person").annotations
     assert friends(graph) == KNOWS
-    graph.schema.apply(changed(("age: I32?", "age: I32?  city: String?"), schema=told))
+    graph.schema.apply(changed(("age: I32?", "age: I32?  city: String?"), schema=reported))
     assert graph.snapshot(version=before).read("Person").column_names == ["id", "age", "name"]
     assert values(graph, "Person", "city") == dict.fromkeys(AGES)
 
@@ -114,9 +114,9 @@ def test_another_program_that_drops_what_was_added_here_is_followed(graph, path)
     foreign_upsert(path, {"object_id": "gone", "object_type": "table_tombstone", **row})
     applied_elsewhere(graph, SCHEMA)
     with Graph.open(path, "r") as reader:
-        for each in (graph, reader):
-            assert each.schema.text() == SCHEMA
-            assert sorted(each.catalog.node_types) == ["Company", "Person"]
+        for item in (graph, reader):
+            assert item.schema.text() == SCHEMA
+            assert sorted(item.catalog.node_types) == ["Company", "Person"]
 
 
 def test_another_program_that_takes_a_column_back_is_followed(graph, path):
@@ -129,9 +129,9 @@ def test_another_program_that_takes_a_column_back_is_followed(graph, path):
     foreign_upsert(path, {"object_id": "new", "object_type": "table_version", **version})
     applied_elsewhere(graph, SCHEMA)
     with Graph.open(path, "r") as reader:
-        for each in (graph, reader):
-            assert each.schema.text() == SCHEMA
-            assert values(each, "Person", "age") == AGES
+        for item in (graph, reader):
+            assert item.schema.text() == SCHEMA
+            assert values(item, "Person", "age") == AGES
 
 
 def test_another_program_that_goes_back_to_earlier_rules_is_followed(graph, path):
@@ -245,12 +245,12 @@ def test_before_the_publish_everybody_reads_the_old_schema(graph, other, path, p
 
 
 def test_the_staged_files_are_the_ones_that_are_promoted(graph, path):
-    found = {}
+    matches = {}
 
     def look():
-        found.update({name: (path / STAGED[name]).read_text() for name in FILES})
+        matches.update({name: (path / STAGED[name]).read_text() for name in FILES})
 
     with at(Failpoint.SCHEMA_AFTER_STAGING, look):
         graph.schema.apply(YEARS)
-    assert {name: (path / name).read_text() for name in FILES} == found
-    assert found["_schema.pg"] == YEARS
+    assert {name: (path / name).read_text() for name in FILES} == matches
+    assert matches["_schema.pg"] == YEARS

@@ -130,13 +130,13 @@ def test_a_dropped_property_comes_back_empty(graph):
 
 
 def test_a_new_property_may_have_the_name_of_a_renamed_one(graph):
-    asked = "query q() { match { $p: Person $p.age >= 0 } return { $p.name } }"
-    assert graph.query(asked).row_count == 4
+    query_text = "query q() { match { $p: Person $p.age >= 0 } return { $p.name } }"
+    assert graph.query(query_text).row_count == 4
     graph.schema.apply(changed(("age: I32?", 'years: I32? @rename_from("age")')))
     graph.schema.apply(changed(("age: I32?", "years: I32?  age: I32?")))
     assert values(graph, "Person", "years") == AGES
     assert values(graph, "Person", "age") == dict.fromkeys(AGES)
-    assert graph.query(asked).row_count == 0
+    assert graph.query(query_text).row_count == 0
     with pytest.raises(InputError):
         graph.snapshot(version=2).read("Person", ["years"])
 

@@ -166,15 +166,15 @@ class Model:
 
     def shown(self, version: int) -> dict[str, dict[str, dict[str, Any]]]:
         snapshot = self.graph.snapshot(version=version)
-        found = {}
+        matches = {}
         for key in snapshot.tables:
             name = key.removeprefix("node:")
             rows = snapshot.read(name).to_pylist()
             assert len(rows) == snapshot.count(name)
-            found[name] = {row.pop("id"): row for row in rows}
-            for row_id, row in found[name].items():
+            matches[name] = {row.pop("id"): row for row in rows}
+            for row_id, row in matches[name].items():
                 assert row.pop("key") == row_id
-        return found
+        return matches
 
     def check_past(self) -> None:
         for version, types in self.past:

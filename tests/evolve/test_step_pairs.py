@@ -66,8 +66,8 @@ def some_triples(subject: str) -> list[Case]:
     return list(islice(filter(is_case, sample(every, 3 * TRIPLES, "triples")), TRIPLES))
 
 
-def name_of(each: Any) -> str:
-    return each if isinstance(each, str) else " + ".join(map(str, each))
+def name_of(one: Any) -> str:
+    return one if isinstance(one, str) else " + ".join(map(str, one))
 
 
 # -- the graph ------------------------------------------------------------------------------------
@@ -89,9 +89,9 @@ def record(world: World, subject: str, number: int, *, bare: bool = False) -> di
     for handle, prop in kind.props.items():
         if prop.nullable and bare and handle not in ("j", "w"):
             row[handle] = None
-    found = row_id(kind, row, number)
-    kind.rows[found] = row
-    data = {**kind.given(row), "id": found}
+    actual = row_id(kind, row, number)
+    kind.rows[actual] = row
+    data = {**kind.given(row), "id": actual}
     if kind.ends is None:
         return {"type": kind.name, "data": data}
     ids = sorted(world.kinds["T"].rows)
@@ -117,14 +117,14 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Start:
         for kind in (world.kinds[name] for name in ("T", "C", "E")):
             graph.mutate(f"query m() {{ update {kind.name} set {{ i: 42 }} where j = 1 }}")
             graph.mutate(f"query m() {{ delete {kind.name} where j = 2 }}")
-            for found, row in list(kind.rows.items()):
+            for actual, row in list(kind.rows.items()):
                 row["i"] = 42 if row["j"] == 1 else row["i"]
                 if row["j"] == 2:
-                    del kind.rows[found]
+                    del kind.rows[actual]
         graph.tags.create(TAG)
         edges = set(graph.snapshot().read("Knows", ["id"])["id"].to_pylist())
         kind = world.kinds["E"]
-        kind.rows = {found: row for found, row in kind.rows.items() if found in edges}
+        kind.rows = {actual: row for actual, row in kind.rows.items() if actual in edges}
     return path, world
 
 
@@ -140,26 +140,26 @@ def check_type(graph: Graph, kind: Kind, **at: Any) -> None:
     snapshot = graph.snapshot(**at)
     blobs = {handle for handle, prop in kind.props.items() if prop.scalar == "Blob"}
     wanted = {
-        found: {
-            kind.props[handle].name: each for handle, each in row.items() if handle not in blobs
+        actual: {
+            kind.props[handle].name: item for handle, item in row.items() if handle not in blobs
         }
-        for found, row in kind.rows.items()
+        for actual, row in kind.rows.items()
     }
     names = [prop.name for handle, prop in kind.props.items() if handle not in blobs]
     shown = {row.pop("id"): row for row in snapshot.read(kind.name, ["id", *names]).to_pylist()}
     assert shown == wanted
     assert snapshot.count(kind.name) == len(wanted)
     for handle in blobs:
-        for found, row in kind.rows.items():
-            content = snapshot.read_blob(kind.name, found, kind.props[handle].name)
+        for actual, row in kind.rows.items():
+            content = snapshot.read_blob(kind.name, actual, kind.props[handle].name)
             assert content == (None if row[handle] is None else b"hello")
 
 
 def check_queries(graph: Graph, kind: Kind) -> None:
     """Filters and searches find what the rows say, whatever the indexes know."""
-    found = [kind.props[handle] for handle in _SEARCHED if handle in kind.props]
-    for prop in found:
-        handle = next(known for known, each in kind.props.items() if each is prop)
+    actual = [kind.props[handle] for handle in _SEARCHED if handle in kind.props]
+    for prop in actual:
+        handle = next(existing for existing, item in kind.props.items() if item is prop)
         for wanted in {row[handle] for row in kind.rows.values()} - {None}:
             ids = [i for i, row in kind.rows.items() if row[handle] == wanted]
             assert ask(graph, kind, prop, wanted) == sorted(ids), (prop.name, wanted)
@@ -171,10 +171,10 @@ def check_queries(graph: Graph, kind: Kind) -> None:
         ids = [i for i, row in kind.rows.items() if row["s"] == words[-1]]
         assert run(graph, f"match {{ $n: {kind.name} {text} }} return {{ $n }}") == sorted(ids)
     if "v" in kind.props:
-        known = [(row["v"][1], i) for i, row in kind.rows.items() if row["v"]]
+        existing = [(row["v"][1], i) for i, row in kind.rows.items() if row["v"]]
         near = f"order {{ nearest($n.{kind.props['v'].name}, [1.0, 0.0]) }} limit 1"
         nearest = run(graph, f"match {{ $n: {kind.name} }} return {{ $n }} {near}")
-        assert nearest == [min(known)[1]]
+        assert nearest == [min(existing)[1]]
 
 
 def ask(graph: Graph, kind: Kind, prop: Prop, wanted: Any) -> list[str]:
@@ -241,7 +241,7 @@ def check_case(graph: Graph, world: World, subject: str, chosen: tuple[Step, ...
     check_past(graph, first, world)
     if not world.hard:
         check_type(graph, first.kinds[subject], commit=before.commit_id)
-    applied, world = world, world.settled()
+    applied, world = world, world.recovered()
     go_on(graph, world)
     if lost_types(first, applied):
         # It names what is gone.

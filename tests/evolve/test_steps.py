@@ -26,9 +26,9 @@ def refused(graph, schema, **options):
     with pytest.raises(SchemaChangeRefused) as error:
         graph.schema.apply(schema, **options)
     assert (graph.snapshot().tables, graph.snapshot().version, graph.schema.text()) == before
-    found = error.value.details["violations"]
-    assert dry.to_json()["violations"] == found
-    return error.value, found
+    actual = error.value.details["violations"]
+    assert dry.to_json()["violations"] == actual
+    return error.value, actual
 
 
 # -- rules about values ---------------------------------------------------------------------------
@@ -44,12 +44,12 @@ def test_a_range_is_added_when_all_rows_keep_it(graph):
 
 
 def test_a_range_that_rows_break_is_refused_and_they_are_listed(graph):
-    error, found = refused(graph, changed(("age: I32?", "age: I32?  @range(age, 26..30)")))
+    error, actual = refused(graph, changed(("age: I32?", "age: I32?  @range(age, 26..30)")))
     assert error.message == (
         "the data does not fit the new schema: "
         "@range violation on Person.age: value 25 < min 26 (2 violations)"
     )
-    assert [(each["code"], each["table_key"], each["id"]) for each in found] == [
+    assert [(item["code"], item["table_key"], item["id"]) for item in actual] == [
         ("value_violation", "node:Person", "Bob"),
         ("value_violation", "node:Person", "Charlie"),
     ]
@@ -80,8 +80,8 @@ def test_a_check_is_added_or_refused(graph):
     graph.schema.apply(changed(("age: I32?", 'age: I32?  @check(name, "^[A-Z]")')))
     with pytest.raises(ValueViolation):
         graph.mutate('query m() { insert Person { name: "eve" } }')
-    _, found = refused(graph, changed(("age: I32?", 'age: I32?  @check(name, "^[ABC]")')))
-    assert [each["id"] for each in found] == ["Diana"]
+    _, actual = refused(graph, changed(("age: I32?", 'age: I32?  @check(name, "^[ABC]")')))
+    assert [item["id"] for item in actual] == ["Diana"]
 
 
 def test_many_violations_are_cut_short(path):
@@ -103,11 +103,11 @@ def test_a_unique_rule_is_added_when_no_two_rows_share_a_value(graph):
         graph.mutate('query m() { insert Person { name: "Eve", age: 30 } }')
     graph.schema.apply(changed())
     graph.mutate('query m() { insert Person { name: "Eve", age: 30 } }')
-    error, found = refused(graph, changed(("age: I32?", "age: I32? @unique")))
+    error, actual = refused(graph, changed(("age: I32?", "age: I32? @unique")))
     assert error.message.startswith(
         "the data does not fit the new schema: @unique violation on Person.age: value '30'"
     )
-    assert [each["code"] for each in found] == ["unique_violation"]
+    assert [item["code"] for item in actual] == ["unique_violation"]
 
 
 def test_the_ends_of_edges_can_become_unique(graph):
@@ -122,8 +122,8 @@ def test_cardinality_is_tightened_when_the_edges_keep_it(graph):
     graph.schema.apply(one)
     with pytest.raises(CardinalityViolation):
         graph.load([{"edge": "WorksAt", "from": "Alice", "to": "Globex"}])
-    _, found = refused(graph, one.replace("Person -> Person", "Person -> Person @card(0..1)"))
-    assert [(each["code"], each["source"], each["count"]) for each in found] == [
+    _, actual = refused(graph, one.replace("Person -> Person", "Person -> Person @card(0..1)"))
+    assert [(item["code"], item["source"], item["count"]) for item in actual] == [
         ("cardinality_violation", "Alice", 2)
     ]
     graph.schema.apply(changed())
@@ -142,8 +142,8 @@ def test_a_key_is_added_when_the_ids_are_those_of_the_key(path):
         assert graph.snapshot().count("N") == 3
         graph.schema.apply("node N { name: String } edge E: N -> N")
         graph.mutate('query m() { insert N { name: "d" } }')
-        _, found = refused(graph, keyed)
-        assert [each["value"] for each in found] == ["d"]
+        _, actual = refused(graph, keyed)
+        assert [item["value"] for item in actual] == ["d"]
 
 
 COMPOSITE = "node C { a: I32  b: String  n: I32?  @key(a, b) } edge E: C -> C"
@@ -162,17 +162,17 @@ def test_a_part_of_a_key_is_renamed_when_the_ids_stay_those_of_the_key(path):
         graph.schema.apply(kept)
         graph.load([{"type": "C", "data": {"aa": 1, "b": "x", "n": 7}}])
         assert values(graph, "C", "n") == {'["1","x"]': 7, '["2","y"]': None}
-        asked = "query q() { match { $a: C $a e $b } return { $a.aa, $b.b } }"
-        assert rows(graph, asked) == [(1, "y")]
+        query = "query q() { match { $a: C $a e $b } return { $a.aa, $b.b } }"
+        assert rows(graph, query) == [(1, "y")]
 
 
 def test_a_rename_that_would_spell_the_ids_of_a_composite_key_anew_is_refused(path):
     """The parts of an id are in the order of their names, and edges name rows by their ids."""
     moved = COMPOSITE.replace("a: I32", 'z: I32 @rename_from("a")').replace("(a,", "(z,")
     with composite(path) as graph:
-        error, found = refused(graph, moved)
+        error, actual = refused(graph, moved)
         assert error.message.startswith("the data does not fit the new schema: @key(b, z) on C")
-        assert [(each["id"], each["value"]) for each in found] == [
+        assert [(item["id"], item["value"]) for item in actual] == [
             ('["1","x"]', '["x","1"]'),
             ('["2","y"]', '["y","2"]'),
         ]
@@ -209,8 +209,8 @@ def test_an_enum_grows_without_moving_a_table(tickets):
 
 def test_an_enum_shrinks_when_no_row_holds_what_goes(tickets):
     fewer = "node T { name: String @key  state: enum(open) }"
-    _, found = refused(tickets, fewer)
-    assert [(each["id"], each["value"]) for each in found] == [("b", "closed")]
+    _, actual = refused(tickets, fewer)
+    assert [(item["id"], item["value"]) for item in actual] == [("b", "closed")]
     tickets.mutate('query m() { delete T where name = "b" }')
     tickets.schema.apply(fewer)
     with pytest.raises(IntegrityError):
@@ -236,12 +236,12 @@ def test_a_property_becomes_required_when_no_row_lacks_it(graph):
 def test_a_property_that_some_row_lacks_needs_a_value_to_become_required(graph):
     graph.load([{"type": "Person", "data": {"name": "Eve"}}])
     before = graph.snapshot()
-    error, found = refused(graph, REQUIRED)
+    error, actual = refused(graph, REQUIRED)
     assert error.message == (
         "[OG-MF-104] the data does not fit the new schema: Person.age of 'Eve' has no value"
     )
     assert error.hint == "give a value for 'Person.age'"
-    assert [each["id"] for each in found] == ["Eve"]
+    assert [item["id"] for item in actual] == ["Eve"]
     graph.schema.apply(REQUIRED, values={"Person.age": 0})
     assert values(graph, "Person", "age") == {**AGES, "Eve": 0}
     assert values(graph, "Person", "age", version=before.version)["Eve"] is None
@@ -270,14 +270,14 @@ def test_a_required_property_is_added_with_a_value(graph):
 def test_a_value_given_must_keep_the_rules_too(graph):
     graph.load([{"type": "Person", "data": {"name": name}} for name in ("Eve", "Fred")])
     ranged = changed(("age: I32?", "age: I32  @range(age, 1..)"))
-    _, found = refused(graph, ranged, values={"Person.age": 0})
-    assert [each["id"] for each in found] == ["Eve", "Fred"]
+    _, actual = refused(graph, ranged, values={"Person.age": 0})
+    assert [item["id"] for item in actual] == ["Eve", "Fred"]
     unique = changed(("age: I32?", "age: I32?  code: String @unique"))
-    _, found = refused(graph, unique, values={"Person.code": "same"})
-    assert len(found) == 5
+    _, actual = refused(graph, unique, values={"Person.code": "same"})
+    assert len(actual) == 5
     enums = changed(("age: I32?", "age: I32?  kind: enum(a, b)"))
-    _, found = refused(graph, enums, values={"Person.kind": "c"})
-    assert len(found) == 6
+    _, actual = refused(graph, enums, values={"Person.kind": "c"})
+    assert len(actual) == 6
 
 
 def test_an_optional_property_can_begin_with_a_value(graph):
@@ -380,8 +380,8 @@ def test_a_bound_that_only_the_narrow_type_kept_is_told(path):
     ranged = "node N {{ name: String @key  n: {0}  @range(n, 0.0..0.1) }}"
     with Graph.init(path, ranged.format("F32"), durability="os") as graph:
         graph.load([{"type": "N", "data": {"name": "a", "n": 0.1}}])
-        _, found = refused(graph, ranged.format("F64"))
-        assert [each["id"] for each in found] == ["a"]
+        _, actual = refused(graph, ranged.format("F64"))
+        assert [item["id"] for item in actual] == ["a"]
 
 
 def test_a_whole_number_key_is_widened_and_keeps_its_ids(path):
@@ -390,8 +390,8 @@ def test_a_whole_number_key_is_widened_and_keeps_its_ids(path):
         graph.load([{"edge": "E", "from": "1", "to": "2"}])
         graph.schema.apply("node N { n: I64 @key } edge E: N -> N")
         graph.append({"N": pa.table({"n": pa.array([2**40], pa.int64())})})
-        asked = "query q() { match { $a: N $a e $b } return { $a.n, $b.n } }"
-        assert rows(graph, asked) == [(1, 2)]
+        query = "query q() { match { $a: N $a e $b } return { $a.n, $b.n } }"
+        assert rows(graph, query) == [(1, 2)]
 
 
 # -- metadata and interfaces ----------------------------------------------------------------------
@@ -399,11 +399,11 @@ def test_a_whole_number_key_is_widened_and_keeps_its_ids(path):
 
 def test_descriptions_move_no_table(graph):
     tables = graph.snapshot().tables
-    told = changed(
+    reported = changed(
         ("node Person {", 'node Person @description("somebody") {'),
         ("age: I32?", 'age: I32? @description("in years")'),
     )
-    done = graph.schema.apply(told)
+    done = graph.schema.apply(reported)
     assert [step.kind for step in done.steps] == [
         "update_type_metadata",
         "update_property_metadata",
@@ -461,8 +461,8 @@ def test_many_changes_at_once_are_one_commit(graph):
             {"edge": "LivesIn", "from": "Bob", "to": "Rome"},
         ]
     )
-    asked = "query q() { match { $h: Human $h livesIn $c $h knows $k } return { $k.name } }"
-    assert rows(graph, asked) == [("Diana",)]
+    query = "query q() { match { $h: Human $h livesIn $c $h knows $k } return { $k.name } }"
+    assert rows(graph, query) == [("Diana",)]
 
 
 # -- blobs ----------------------------------------------------------------------------------------

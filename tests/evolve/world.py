@@ -54,8 +54,8 @@ def rows(
 
 def values(graph: Graph, type_name: str, column: str, **at: Any) -> dict[str, Any]:
     """The values of one column by id."""
-    found = graph.snapshot(**at).read(type_name, ["id", column])
-    return dict(zip(found["id"].to_pylist(), found[column].to_pylist(), strict=True))
+    actual = graph.snapshot(**at).read(type_name, ["id", column])
+    return dict(zip(actual["id"].to_pylist(), actual[column].to_pylist(), strict=True))
 
 
 def friends(graph: Graph, type_name: str = "Person", **at: Any) -> list[tuple[Any, ...]]:

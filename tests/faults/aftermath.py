@@ -26,7 +26,7 @@ from tests.crash import operations
 from tests.crash.survival import State, check_chain, check_heads
 
 NEXT = "next"
-SETTLED_SECONDS = 30.0
+RECOVERY_SECONDS = 30.0
 """Far more than it takes until a dead lease has expired."""
 
 # How libraries word their errors; none of it may reach a user.
@@ -92,26 +92,26 @@ class Aftermath:
         ending.check()
         if veteran is not None:
             go_on(veteran, self.touched, f"{NEXT} by a veteran")
-        settle(graph)
-        found = without_next(State.of(graph))
-        assert found in (self.before, self.after), "half of it is there"
+        finish_recovery(graph)
+        actual = without_next(State.of(graph))
+        assert actual in (self.before, self.after), "half of it is there"
         if ending.error is None or self.recovers:
-            assert found == self.after, "it succeeded, but is not there"
+            assert actual == self.after, "it succeeded, but is not there"
         elif not (ending.may_be_applied or self.repeatable):
-            assert found == self.before, f"it is there in spite of {ending.error!r}"
+            assert actual == self.before, f"it is there in spite of {ending.error!r}"
         if isinstance(ending.error, OutcomePending):
-            assert resolves(graph, ending.error) == (found == self.after)
+            assert resolves(graph, ending.error) == (actual == self.after)
         check_tidy(graph)
         go_on(graph, self.touched, NEXT)
-        assert without_next(State.of(graph)) == found
+        assert without_next(State.of(graph)) == actual
         use_the_name(graph, self.touched)
         check_tidy(graph)
-        return found
+        return actual
 
 
-def settle(graph: Graph) -> None:
+def finish_recovery(graph: Graph) -> None:
     """Wait until every sidecar is dealt with: the leases of a dead writer have to expire."""
-    end = time.monotonic() + SETTLED_SECONDS
+    end = time.monotonic() + RECOVERY_SECONDS
     while graph._handle.store.sidecars.list():
         assert time.monotonic() < end, "a sidecar stays"
         graph.refresh()
@@ -146,8 +146,8 @@ def without_next(state: State) -> State:
     """A state without the rows that ``go_on`` added."""
     rows = {
         branch: {
-            name: [row for row in found if not any(value.startswith(NEXT) for value in row)]
-            for name, found in tables.items()
+            name: [row for row in actual if not any(value.startswith(NEXT) for value in row)]
+            for name, actual in tables.items()
         }
         for branch, tables in state.rows.items()
     }

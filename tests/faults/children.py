@@ -36,8 +36,8 @@ def paused(number: int, point: Failpoint, root: Root) -> Iterator[None]:
     """A scenario that stops its process at a boundary, once, and tells how it ended."""
     waiting = [point]
 
-    def stop(crossed: Failpoint) -> None:
-        if waiting == [crossed]:
+    def stop(boundary: Failpoint) -> None:
+        if waiting == [boundary]:
             waiting.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -45,20 +45,20 @@ def paused(number: int, point: Failpoint, root: Root) -> Iterator[None]:
     graph = chosen.prepare(root)
     yield
     install(stop)
-    tell(ending_of(lambda: chosen.run(root, graph)))
+    report_ending(ending_of(lambda: chosen.run(root, graph)))
 
 
-def tell(ending: Ending) -> None:
+def report_ending(ending: Ending) -> None:
     """Hand an ending to the parent, without what caused it: no library must be needed there."""
     if ending.error is not None:
         ending.error.__cause__ = ending.error.__context__ = None
     report(ending)
 
 
-def report(found: object) -> None:
+def report(actual: object) -> None:
     """Hand something to the parent: the last line of what is written."""
     sys.stderr.flush()
-    print(f"\n{b64encode(pickle.dumps(found)).decode()}", flush=True)
+    print(f"\n{b64encode(pickle.dumps(actual)).decode()}", flush=True)
 
 
 class Children(Harness):
@@ -93,9 +93,9 @@ class Children(Harness):
         os.kill(pid, signal.SIGCONT)
         code = self._end()
         assert code == 0, self.output
-        found = self.reported()
-        assert isinstance(found, Ending)
-        return found
+        actual = self.reported()
+        assert isinstance(actual, Ending)
+        return actual
 
     def proceed(self, pid: int, serve: Callable[[socket.socket], None] | None = None) -> int | None:
         """Let a stopped child go to its next stop (``None``) or its end (the exit code).

@@ -108,9 +108,9 @@ def _unless_complete(root: Path, copy: Callable[[], object]) -> None:
 
 def read_backup(root: Path) -> Testimony:
     """The graph, and what each point of its backup restores to, in the place of its tags."""
-    found = read_graph(root / SOURCE)
-    assert found.state is not None
-    return replace(found, state=_with_points(found.state, root))
+    actual = read_graph(root / SOURCE)
+    assert actual.state is not None
+    return replace(actual, state=_with_points(actual.state, root))
 
 
 def use_backup(root: Path, touched: Touched, pending: OutcomePending | None) -> Testimony:
@@ -140,16 +140,16 @@ def _with_points(state: State, root: Path) -> State:
 def _restored(root: Path) -> list[str]:
     if not (root / BACKUP / "omnigraph-backup.json").exists():
         return []
-    found = []
+    matches = []
     for point in backup_points(root / BACKUP):
         folder = Path(tempfile.mkdtemp(dir=root.parent))
         try:
             restore(root / BACKUP, folder / "graph.omni", point=point.point, durability="os")
             with Graph.open(folder / "graph.omni", "r") as graph:
-                found.append(str(State.of(graph)))
+                matches.append(str(State.of(graph)))
         finally:
             shutil.rmtree(folder)
-    return found
+    return matches
 
 
 def read_copy(root: Path) -> Testimony:
@@ -168,8 +168,8 @@ def use_copy(
         with Graph.open(root / SOURCE) as graph:
             problems += unsound(graph)
             problems += untidy(graph, root / SOURCE)
-    found = use_graph(root / COPY, touched, pending)
-    return replace(found, problems=(*problems, *found.problems))
+    actual = use_graph(root / COPY, touched, pending)
+    return replace(actual, problems=(*problems, *actual.problems))
 
 
 def use_repaired(root: Path, touched: Touched, pending: OutcomePending | None) -> Testimony:
@@ -177,8 +177,8 @@ def use_repaired(root: Path, touched: Touched, pending: OutcomePending | None) -
     with Graph.open(root) as graph:
         state = without_next(State.of(graph))
         graph.maintenance.repair(confirm=True, force=True)
-    found = use_graph(root, touched, pending)
-    return replace(found, state=state)
+    actual = use_graph(root, touched, pending)
+    return replace(actual, state=state)
 
 
 _PEOPLE = ("Person",)

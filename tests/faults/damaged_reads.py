@@ -96,7 +96,7 @@ class Case(NamedTuple):
         target.write_bytes(raw)
 
 
-def answers(path: Path, *, writes: bool) -> dict[str, Any]:
+def responses(path: Path, *, writes: bool) -> dict[str, Any]:
     """What every query gives, or the code of its error; after some writes if asked for."""
     given: dict[str, Any] = {}
     try:
@@ -120,19 +120,19 @@ def answers(path: Path, *, writes: bool) -> dict[str, Any]:
 def serve(made: Path, answer: Callable[[Path, dict[str, Any]], object]) -> None:
     """Answer orders: each on a copy of a graph with one damaged file, in a child of its own."""
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
-    place = made.with_name(DAMAGED)
+    location = made.with_name(DAMAGED)
     for line in sys.stdin:
         order = json.loads(line)
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(made, place)
+        shutil.rmtree(location, ignore_errors=True)
+        shutil.copytree(made, location)
         if order["case"] is not None:
-            Case(*order["case"]).apply(place)
+            Case(*order["case"]).apply(location)
         reader, writer = os.pipe()
         pid = os.fork()
         if not pid:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             with os.fdopen(writer, "w") as out:
-                json.dump(answer(place, order), out)
+                json.dump(answer(location, order), out)
             os._exit(0)
         os.close(writer)
         with os.fdopen(reader) as given:
@@ -142,4 +142,4 @@ def serve(made: Path, answer: Callable[[Path, dict[str, Any]], object]) -> None:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), lambda place, order: answers(place, writes=order["writes"]))
+    serve(Path(sys.argv[1]), lambda location, order: responses(location, writes=order["writes"]))

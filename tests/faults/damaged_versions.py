@@ -50,15 +50,15 @@ def outcome(operation: Callable[[], Any]) -> Any:
         return [error.code, str(error.details.get("path", ""))]
 
 
-def answers(path: Path) -> dict[str, Any]:
+def responses(path: Path) -> dict[str, Any]:
     """What every kind of reader and writer gets."""
-    found: dict[str, Any] = {}
+    actual: dict[str, Any] = {}
     for branch in ("main", BRANCH):
-        found |= {f"read {branch} {key}": value for key, value in _reads(path, branch).items()}
-    found["verify"] = outcome(lambda: _verified(path))
+        actual |= {f"read {branch} {key}": value for key, value in _reads(path, branch).items()}
+    actual["verify"] = outcome(lambda: _verified(path))
     for branch in ("main", BRANCH):
-        found[f"write {branch}"] = outcome(lambda branch=branch: _written(path, branch))
-    return found
+        actual[f"write {branch}"] = outcome(lambda branch=branch: _written(path, branch))
+    return actual
 
 
 def _reads(path: Path, branch: str) -> dict[str, Any]:
@@ -68,13 +68,13 @@ def _reads(path: Path, branch: str) -> dict[str, Any]:
         return {"open": [error.code, str(error.details.get("path", ""))]}
     with graph:
         queries = {"all": _QUERY, "index": _BY_AGE, "walk": _WALK}
-        found = {
+        actual = {
             name: outcome(lambda text=text: graph.query(text, branch=branch).rows())
             for name, text in queries.items()
         }
-        found["export"] = outcome(lambda: "".join(graph.snapshot(branch).export()))
-        found["commits"] = outcome(lambda: len(graph.commits(branch)))
-    return found
+        actual["export"] = outcome(lambda: "".join(graph.snapshot(branch).export()))
+        actual["commits"] = outcome(lambda: len(graph.commits(branch)))
+    return actual
 
 
 def _verified(path: Path) -> list[str]:
@@ -90,4 +90,4 @@ def _written(path: Path, branch: str) -> Any:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), lambda path, order: answers(path))
+    serve(Path(sys.argv[1]), lambda path, order: responses(path))

@@ -23,14 +23,14 @@ class SmallDisk:
     @property
     def pages(self) -> int:
         """How many pages are in use."""
-        found = os.statvfs(self.top)
-        return (found.f_blocks - found.f_bfree) * found.f_frsize // PAGE
+        actual = os.statvfs(self.top)
+        return (actual.f_blocks - actual.f_bfree) * actual.f_frsize // PAGE
 
     @property
     def entries(self) -> int:
         """How many files and directories there are."""
-        found = os.statvfs(self.top)
-        return found.f_files - found.f_ffree
+        actual = os.statvfs(self.top)
+        return actual.f_files - actual.f_ffree
 
     @contextmanager
     def only(self, *, pages: int | None = None, entries: int | None = None) -> Iterator[None]:

@@ -41,60 +41,62 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--reading", action="store_true", help="calls that only look fail")
     given = parser.parse_args(arguments)
     names = None if given.scenario in (None, "all") else given.scenario.split(",")
-    chosen = [each for each in SCENARIOS if names is None or each.name in names]
+    chosen = [item for item in SCENARIOS if names is None or item.name in names]
     if given.list and given.scenario is None:
-        print("\n".join(each.name for each in chosen))
+        print("\n".join(item.name for item in chosen))
         return
     # Whoever ends this ends its children too: one may be stopped, and would stay for ever.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    known = sorted({errno.EIO, *chain(*LOOKS.values())}) if given.reading else list(CODES)
-    codes = [getattr(errno, given.error)] if given.error else known
+    existing = sorted({errno.EIO, *chain(*LOOKS.values())}) if given.reading else list(CODES)
+    codes = [getattr(errno, given.error)] if given.error else existing
     with enumeration() as runs:
         for scenario in chosen:
             try:
-                found = runs.ready(scenario, reading=given.reading)
+                actual = runs.ready(scenario, reading=given.reading)
             except Exception as error:
                 print(f"{scenario}: cannot be built: {error!r}", flush=True)
                 continue
             if given.list:
-                for number, step in enumerate(found.steps, 1):
+                for number, step in enumerate(actual.steps, 1):
                     print(f"{number:4} {step}")
             elif given.number is not None:
-                one(runs, found, codes[0], given.number)
+                one(runs, actual, codes[0], given.number)
             else:
-                walk(runs, found, codes, given)
+                walk(runs, actual, codes, given)
 
 
-def one(runs: Enumeration, found: Enumerated, code: int, number: int) -> None:
+def one(runs: Enumeration, actual: Enumerated, code: int, number: int) -> None:
     for retries in (True, False):
-        verdict = runs.judge(found, found.steps[number - 1], code, retries=retries)
+        verdict = runs.judge(actual, actual.steps[number - 1], code, retries=retries)
         print(f"{'same handle first' if retries else 'new handle first'}: {verdict}")
         print(runs.said, flush=True)
 
 
-def walk(runs: Enumeration, found: Enumerated, codes: list[int], given: argparse.Namespace) -> None:
+def walk(
+    runs: Enumeration, actual: Enumerated, codes: list[int], given: argparse.Namespace
+) -> None:
     started, counts = time.monotonic(), dict.fromkeys(Outcome, 0)
     for code in codes:
-        for number, step in list(enumerate(found.steps, 1))[:: given.stride]:
+        for number, step in list(enumerate(actual.steps, 1))[:: given.stride]:
             if given.calls and step.call not in given.calls.split(","):
                 continue
             if given.reading and code not in codes_of(step):
                 continue
             retries = (number + codes.index(code)) % 2 == 1
-            verdict = runs.judge(found, step, code, retries=retries)
+            verdict = runs.judge(actual, step, code, retries=retries)
             counts[verdict.outcome] += 1
             if given.all or verdict.outcome not in GOOD or verdict.outcome is Outcome.PENDING:
-                print(line(found, number, verdict, retries), flush=True)
+                print(line(actual, number, verdict, retries), flush=True)
     total = sum(counts.values())
     said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    each = (time.monotonic() - started) / max(total, 1)
-    name = f"{found.scenario}, {len(found.steps)} calls"
-    print(f"## {name}: {total} cases: {said} ({each:.2f} s each)", flush=True)
+    item = (time.monotonic() - started) / max(total, 1)
+    name = f"{actual.scenario}, {len(actual.steps)} calls"
+    print(f"## {name}: {total} cases: {said} ({item:.2f} s each)", flush=True)
 
 
-def line(found: Enumerated, number: int, verdict: Verdict, retries: bool) -> str:
+def line(actual: Enumerated, number: int, verdict: Verdict, retries: bool) -> str:
     first = "same" if retries else "new"
-    return f"- {found.scenario} · {errno.errorcode[verdict.code]} · {number} · {first} · {verdict}"
+    return f"- {actual.scenario} · {errno.errorcode[verdict.code]} · {number} · {first} · {verdict}"
 
 
 if __name__ == "__main__":

@@ -153,16 +153,16 @@ class Enumeration:
         return f"{self._victims.output}\n{self._witnesses.output}"
 
     def _state(self, scenario: Scenario, root: Path) -> State | None:
-        found = self._witness(functools.partial(victims.reader, looks_of(scenario)), root)
-        assert found.error is None, found.error
-        return found.state
+        actual = self._witness(functools.partial(victims.reader, looks_of(scenario)), root)
+        assert actual.error is None, actual.error
+        return actual.state
 
-    def judge(self, found: Enumerated, step: Step, code: int, *, retries: bool) -> Verdict:
+    def judge(self, actual: Enumerated, step: Step, code: int, *, retries: bool) -> Verdict:
         """Let one call fail; ``retries`` lets the same handle go on before a new one comes."""
-        scenario, root = found.scenario, found.prepared.put_back().resolve()
+        scenario, root = actual.scenario, actual.prepared.put_back().resolve()
         faults: list[tuple[Outcome, str]] = []
         with self._victim(
-            scenario, root, retries=retries, reading=found.reading, step=step, code=code
+            scenario, root, retries=retries, reading=actual.reading, step=step, code=code
         ) as run:
             try:
                 ending = ending_of(run)
@@ -171,7 +171,7 @@ class Enumeration:
             reached = run.calls.failed is not None
             looks = looks_of(scenario)
             seen = self._witness(functools.partial(victims.reader, looks), root)
-            faults += judge_answer(found, code, ending, seen)
+            faults += judge_answer(actual, code, ending, seen)
             unsynced = run.calls.unsynced()
             # A sidecar that was removed may come back: whoever finds it sees that it is done.
             is_safe = unsynced is None or Path(unsynced).name == "__recovery"
@@ -181,7 +181,7 @@ class Enumeration:
                 faults += judge_veteran(run)
             pending = ending.error if isinstance(ending.error, OutcomePending) else None
             comes = functools.partial(victims.newcomer, looks, scenario.touched, pending)
-            faults += judge_newcomer(found, ending, seen, retries, self._witness(comes, root))
+            faults += judge_newcomer(actual, ending, seen, retries, self._witness(comes, root))
             if not retries:
                 faults += judge_veteran(run)
         outcome = faults[0][0] if faults else _good(ending, reached)
@@ -211,9 +211,9 @@ class Enumeration:
             return Testimony(error=str(hanging))
         if code:
             return Testimony(error=f"the process died: {code} {self._witnesses.output[-300:]}")
-        found = self._witnesses.reported()
-        assert isinstance(found, Testimony)
-        return found
+        actual = self._witnesses.reported()
+        assert isinstance(actual, Testimony)
+        return actual
 
 
 def looks_of(scenario: Scenario) -> Looks:
@@ -223,8 +223,8 @@ def looks_of(scenario: Scenario) -> Looks:
 @contextmanager
 def enumeration() -> Iterator[Enumeration]:
     """With processes of its own, and graphs in memory: nothing here depends on a real disk."""
-    place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="omnigraph-faults-", dir=place) as top:
+    location = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="omnigraph-faults-", dir=location) as top:
         folders = [Path(top, name) for name in ("victims", "witnesses", "graphs")]
         for folder in folders:
             folder.mkdir()
@@ -257,7 +257,7 @@ def codes_of(step: Step) -> tuple[int, ...]:
     return LOOKS.get(step.call, (errno.EIO,))
 
 
-def judge_answer(found: Enumerated, code: int, ending: Ending, seen: Testimony) -> Faults:
+def judge_answer(actual: Enumerated, code: int, ending: Ending, seen: Testimony) -> Faults:
     """What the operation said against what a reader sees."""
     error = ending.error
     if error is not None and not ending.may_be_applied and not is_right(error, code):
@@ -269,21 +269,21 @@ def judge_answer(found: Enumerated, code: int, ending: Ending, seen: Testimony) 
             yield Outcome.WRONG_ERROR, f"words of a library: {shown}"
     if seen.error is not None:
         yield Outcome.UNREADABLE, seen.error
-    elif seen.state not in (found.before, found.after):
-        yield Outcome.HALF, difference(found, seen.state)
-    elif found.before == found.after or found.scenario.recovers:
+    elif seen.state not in (actual.before, actual.after):
+        yield Outcome.HALF, difference(actual, seen.state)
+    elif actual.before == actual.after or actual.scenario.recovers:
         return
-    elif error is None and seen.state == found.before:
+    elif error is None and seen.state == actual.before:
         yield Outcome.LOST, "a reader sees the state before"
-    elif not ending.may_be_applied and seen.state == found.after:
+    elif not ending.may_be_applied and seen.state == actual.after:
         yield Outcome.APPLIED, "a reader sees the state after"
 
 
 def ending_of(run: WatchedChild) -> Ending:
     """How the victim ended what it did until its next stop or its end."""
-    found = run.proceed()
-    assert isinstance(found, Ending)
-    return found
+    actual = run.proceed()
+    assert isinstance(actual, Ending)
+    return actual
 
 
 def judge_veteran(run: WatchedChild) -> Faults:
@@ -298,7 +298,7 @@ def judge_veteran(run: WatchedChild) -> Faults:
 
 
 def judge_newcomer(
-    found: Enumerated, ending: Ending, seen: Testimony, retried: bool, now: Testimony
+    actual: Enumerated, ending: Ending, seen: Testimony, retried: bool, now: Testimony
 ) -> Faults:
     """A new handle finds what is to be there, sound, and writes."""
     if now.error is not None:
@@ -307,26 +307,26 @@ def judge_newcomer(
     for problem in now.problems:
         yield Outcome.UNSOUND, problem
     is_done = ending.error is None or (retried and not ending.may_be_applied)
-    if is_done or found.scenario.recovers or found.before is None:
-        allowed = [found.after]
+    if is_done or actual.scenario.recovers or actual.before is None:
+        allowed = [actual.after]
     elif ending.may_be_applied:
-        allowed = [found.before, found.after]
+        allowed = [actual.before, actual.after]
     else:
-        allowed = [found.before]
-    if seen.state == found.after:
-        allowed = [found.after]
+        allowed = [actual.before]
+    if seen.state == actual.after:
+        allowed = [actual.after]
     if now.state not in allowed:
-        yield Outcome.HALF, f"a new handle: {difference(found, now.state)}"
-    elif found.before != found.after and now.resolved not in (None, now.state == found.after):
+        yield Outcome.HALF, f"a new handle: {difference(actual, now.state)}"
+    elif actual.before != actual.after and now.resolved not in (None, now.state == actual.after):
         yield Outcome.UNSOUND, f"the pending commit is {'' if now.resolved else 'not '}known"
 
 
-def difference(found: Enumerated, state: State | None) -> str:
+def difference(actual: Enumerated, state: State | None) -> str:
     """How a state differs from those before and after, in short."""
     if state is None:
         return "there is no graph"
     parts = []
-    for label, other in (("before", found.before), ("after", found.after)):
+    for label, other in (("before", actual.before), ("after", actual.after)):
         if other is None:
             parts.append(f"{label}: no graph")
             continue

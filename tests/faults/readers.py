@@ -90,11 +90,11 @@ def verify(root: Path) -> Callable[[], Any]:
     """Sound, with all that was looked at; or what is wrong, which is no error of ours."""
 
     def run() -> Any:
-        found = verify_graph(root)
-        broken = [p for p in found.problems if p.code is ProblemCode.CHECK_FAILED]
+        actual = verify_graph(root)
+        broken = [p for p in actual.problems if p.code is ProblemCode.CHECK_FAILED]
         if any("broke off" in problem.message for problem in broken):
             raise InternalError(str(broken))
-        return "sound" if not found.problems else "problems"
+        return "sound" if not actual.problems else "problems"
 
     return run
 

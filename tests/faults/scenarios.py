@@ -11,8 +11,8 @@ from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.storage.objects.paths import Root
 from tests.crash.operations import BRANCH, PAIR, rows
 from tests.crash.survival import State
-from tests.faults.aftermath import Aftermath, settle
-from tests.faults.place import IMPATIENT, Place, new_graph, open_graph
+from tests.faults.aftermath import Aftermath, finish_recovery
+from tests.faults.location import IMPATIENT, Prefix, new_graph, open_graph
 from tests.s3.proxy import Request, S3Proxy
 
 Prepare = Callable[[Root], Graph | None]
@@ -36,19 +36,19 @@ class Scenario:
 
     def ready(self, root: Root) -> Ready:
         """Build the graph, and see what the operation does to it when nothing fails."""
-        place = Place(root)
+        location = Prefix(root)
         self.build(root)
-        place.remember()
+        location.remember()
         before = _state(root)
-        place.put_back()
+        location.put_back()
         with S3Proxy(_port(root)) as proxy:
-            through = place.through(proxy.endpoint)
+            through = location.through(proxy.endpoint)
             graph = self.prepare(through)
             proxy.reset()
             self.run(through, graph)
             requests = tuple(proxy.log)
         aftermath = Aftermath(before, _state(root), BOTH, self.recovers, self.repeatable)
-        return Ready(self, place, aftermath, requests)
+        return Ready(self, location, aftermath, requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,20 @@ class Ready:
     """A scenario that can be run as often as one likes, and the requests that it makes."""
 
     scenario: Scenario
-    place: Place
+    location: Prefix
     aftermath: Aftermath
     requests: tuple[Request, ...]
 
     @property
     def port(self) -> int:
-        return _port(self.place.root)
+        return _port(self.location.root)
 
     @contextmanager
     def again(self) -> Iterator[tuple[S3Proxy, Graph | None, Callable[[], object]]]:
         """The graph as it was, a proxy of its own, the handle, and the operation to call."""
-        self.place.put_back()
+        self.location.put_back()
         with S3Proxy(self.port) as proxy:
-            through = self.place.through(proxy.endpoint)
+            through = self.location.through(proxy.endpoint)
             graph = self.scenario.prepare(through)
             proxy.reset()
             yield proxy, graph, lambda: self.scenario.run(through, graph)
@@ -81,7 +81,7 @@ def _port(root: Root) -> int:
 
 def _state(root: Root) -> State:
     with open_graph(root) as graph:
-        settle(graph)
+        finish_recovery(graph)
         return State.of(graph)
 
 
@@ -112,8 +112,8 @@ class Died(BaseException):
 def dead(build: Callable[[Root], None], point: Failpoint, branch: str) -> Callable[[Root], None]:
     """A graph with the sidecar of a write that died at a failpoint."""
 
-    def die(crossed: Failpoint) -> None:
-        if crossed is point:
+    def die(reached: Failpoint) -> None:
+        if reached is point:
             raise Died
 
     def built(root: Root) -> None:

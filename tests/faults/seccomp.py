@@ -145,8 +145,8 @@ def _program(reading: bool) -> bytes:
         body.append((_EQUAL, 0, 2, numbers[name]))
         body.append((_LOAD, 0, 0, argument))
         allow, notify = end - len(body) - 1, end - len(body)
-        found, missing = (notify, allow) if is_meant else (allow, notify)
-        body.append((_ANY_BIT, found, missing, bit))
+        actual, missing = (notify, allow) if is_meant else (allow, notify)
+        body.append((_ANY_BIT, actual, missing, bit))
     instructions = (
         (_LOAD, 0, 0, _AT_ARCH),
         (_EQUAL, 0, end + 1, _AUDIT_ARCH),
@@ -209,8 +209,8 @@ class Listener:
 
     def text_at(self, address: int) -> str:
         """A path in the memory of the process."""
-        found = os.pread(self._memory, 4096, address)
-        return os.fsdecode(found.partition(b"\0")[0])
+        actual = os.pread(self._memory, 4096, address)
+        return os.fsdecode(actual.partition(b"\0")[0])
 
     def target_of(self, descriptor: int) -> str:
         """What a descriptor of the process leads to."""

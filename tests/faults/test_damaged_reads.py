@@ -44,9 +44,9 @@ class Server:
         order = {"case": case, "writes": writes}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        told: dict[str, Any] = json.loads(self._process.stdout.readline())
-        assert told["exit"] == 0, f"the process ended: {case}, {told}"
-        return dict(told["answers"])
+        reported: dict[str, Any] = json.loads(self._process.stdout.readline())
+        assert reported["exit"] == 0, f"the process ended: {case}, {reported}"
+        return dict(reported["answers"])
 
     def close(self) -> None:
         """It ends when its input does."""

@@ -18,7 +18,7 @@ from omnigraph.storage.lance_format.manifests import (
     read_fields,
 )
 from tests.faults.damaged_reads import DAMAGED, Case
-from tests.faults.damaged_versions import BRANCH, answers, make
+from tests.faults.damaged_versions import BRANCH, make, responses
 from tests.faults.test_damaged_reads import Server, made_by
 from tests.rotation import rotation, sample
 
@@ -48,10 +48,10 @@ def right(server: Server) -> dict[str, Any]:
 @pytest.fixture
 def path(made: Path) -> Path:
     """The graph at its place, as it was made."""
-    found = made.with_name(DAMAGED)
-    shutil.rmtree(found, ignore_errors=True)
-    shutil.copytree(made, found)
-    return found
+    actual = made.with_name(DAMAGED)
+    shutil.rmtree(actual, ignore_errors=True)
+    shutil.copytree(made, actual)
+    return actual
 
 
 def version_files(made: Path) -> list[str]:
@@ -72,9 +72,9 @@ def cases(made: Path) -> list[Case]:
     ]
 
 
-def check(found: dict[str, Any], right: dict[str, Any], case: Case) -> None:
+def check(actual: dict[str, Any], right: dict[str, Any], case: Case) -> None:
     """Nothing is answered wrongly, and every refusal names the file."""
-    for name, answer in found.items():
+    for name, answer in actual.items():
         if name == "verify":
             assert answer == [case.file], (case, name)
         elif answer != right.get(name, "nothing that can be read"):
@@ -128,9 +128,9 @@ def test_a_version_file_that_claims_another_version_is_named(
     raw[version_byte(bytes(raw), name)] ^= 1
     assert abs(parse_version(bytes(raw), name).version - said) == 1
     (path / name).write_bytes(raw)
-    found = answers(path)
-    check(found, right, Case(name, "version", 0))
-    assert any(isinstance(each, list) and "storage_corrupt" in each for each in found.values())
+    actual = responses(path)
+    check(actual, right, Case(name, "version", 0))
+    assert any(isinstance(item, list) and "storage_corrupt" in item for item in actual.values())
 
 
 def test_a_warm_handle_does_not_follow_to_a_damaged_version(path: Path):
@@ -160,8 +160,8 @@ def test_a_damaged_version_of_a_branch_stays_damaged_when_a_moved_graph_is_put_r
     raw = bytearray((moved / name).read_bytes())
     raw[version_byte(bytes(raw), name)] ^= 1
     (moved / name).write_bytes(raw)
-    found = answers(moved)
-    assert found["verify"] == [name]
-    assert found["write work"][0] == "storage_corrupt"
-    assert found["write work"][1].endswith(name)
-    assert answers(moved)["verify"] == [name]
+    actual = responses(moved)
+    assert actual["verify"] == [name]
+    assert actual["write work"][0] == "storage_corrupt"
+    assert actual["write work"][1].endswith(name)
+    assert responses(moved)["verify"] == [name]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.rotates(2)
 
 QUICK_SCENARIOS = 3
 QUICK_CASES = 5
-each_code = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
+every_code = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
 Get = Callable[[Scenario], Enumerated]
 
 
@@ -37,8 +37,8 @@ def runs() -> Iterator[Enumeration]:
     reason = seccomp.unusable()
     if reason is not None:
         pytest.skip(reason)
-    with enumeration() as found:
-        yield found
+    with enumeration() as actual:
+        yield actual
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +47,14 @@ def ready(runs: Enumeration) -> Get:
     return functools.cache(runs.ready)
 
 
-def judged(runs: Enumeration, found: Enumerated, cases: list[tuple[int, Step, int]]) -> None:
+def judged(runs: Enumeration, actual: Enumerated, cases: list[tuple[int, Step, int]]) -> None:
     """Each call fails with its error; every second time the same handle goes on first."""
     verdicts = [
-        runs.judge(found, step, code, retries=(number + CODES.index(code)) % 2 == 0)
+        runs.judge(actual, step, code, retries=(number + CODES.index(code)) % 2 == 0)
         for number, step, code in cases
     ]
     outcomes = Counter(verdict.outcome for verdict in verdicts)
-    print(f"{found.scenario}: {', '.join(f'{outcomes[each]} {each}' for each in outcomes)}")
+    print(f"{actual.scenario}: {', '.join(f'{outcomes[item]} {item}' for item in outcomes)}")
     pending = [str(verdict) for verdict in verdicts if verdict.outcome is Outcome.PENDING]
     print("\n".join(pending))
     wrong = [str(verdict) for verdict in verdicts if verdict.outcome not in GOOD]
@@ -66,23 +66,23 @@ def judged(runs: Enumeration, found: Enumerated, cases: list[tuple[int, Step, in
 def test_some_call_fails_and_all_of_it_is_there_or_nothing(
     runs: Enumeration, ready: Get, scenario: Scenario
 ):
-    found = ready(scenario)
+    actual = ready(scenario)
     chance = random.Random(f"{rotation()} {scenario}")
-    cases = [(n, step, chance.choice(CODES)) for n, step in enumerate(found.steps)]
-    judged(runs, found, one_of_each_kind(cases, chance)[:QUICK_CASES])
+    cases = [(n, step, chance.choice(CODES)) for n, step in enumerate(actual.steps)]
+    judged(runs, actual, one_of_all_kinds(cases, chance)[:QUICK_CASES])
 
 
-def one_of_each_kind(
+def one_of_all_kinds(
     cases: list[tuple[int, Step, int]], chance: random.Random
 ) -> list[tuple[int, Step, int]]:
     """Cases in a random order, in which no kind of call comes twice before each came once."""
     chance.shuffle(cases)
     seen: Counter[str] = Counter()
-    turns = []
+    rounds = []
     for case in cases:
         seen[case[1].call] += 1
-        turns.append((seen[case[1].call], case))
-    return [case for _, case in sorted(turns, key=lambda turn: turn[0])]
+        rounds.append((seen[case[1].call], case))
+    return [case for _, case in sorted(rounds, key=lambda turn: turn[0])]
 
 
 @pytest.mark.slow
@@ -97,10 +97,10 @@ def test_an_operation_of_which_nothing_fails_is_judged_good(
 
 
 @pytest.mark.slow
-@each_code
+@every_code
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_any_call_may_fail_and_all_of_it_is_there_or_nothing(
     runs: Enumeration, ready: Get, scenario: Scenario, code: int
 ):
-    found = ready(scenario)
-    judged(runs, found, [(number, step, code) for number, step in enumerate(found.steps)])
+    actual = ready(scenario)
+    judged(runs, actual, [(number, step, code) for number, step in enumerate(actual.steps)])

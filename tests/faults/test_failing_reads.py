@@ -47,9 +47,9 @@ def possible() -> None:
 
 @pytest.fixture(scope="module")
 def root(possible: None, family: Children, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("read") / "graph.omni"
-    readers.build(found, family)
-    return found.resolve()
+    actual = tmp_path_factory.mktemp("read") / "graph.omni"
+    readers.build(actual, family)
+    return actual.resolve()
 
 
 def watched(family: Children, name: str, root: Path, step: Step | None, code: int) -> WatchedChild:
@@ -92,8 +92,8 @@ def fault_of(family: Children, root: Path, ready: Ready, case: Case) -> str | No
 
 
 def check(family: Children, root: Path, ready: Ready, cases: list[Case]) -> None:
-    found = {case: fault_of(family, root, ready, case) for case in cases}
-    wrong = [f"{errorcode[c]} at {step}: {text}" for (step, c), text in found.items() if text]
+    actual = {case: fault_of(family, root, ready, case) for case in cases}
+    wrong = [f"{errorcode[c]} at {step}: {text}" for (step, c), text in actual.items() if text]
     print(f"{ready.name}: {len(cases)} cases, {len(wrong)} wrong")
     assert not wrong, "\n".join([f"{len(wrong)} of {len(cases)} cases", *wrong])
 
@@ -107,8 +107,8 @@ def cases_of(steps: tuple[Step, ...]) -> list[Case]:
 def test_some_look_fails_and_the_answer_is_right_or_an_error(
     family: Children, root: Path, ready: Callable[[str], Ready], name: str
 ):
-    found = ready(name)
-    check(family, root, found, sample(cases_of(found.steps), QUICK_CASES, f"looks of {name}"))
+    actual = ready(name)
+    check(family, root, actual, sample(cases_of(actual.steps), QUICK_CASES, f"looks of {name}"))
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_some_look_fails_and_the_answer_is_right_or_an_error(
 def test_any_look_may_fail_and_the_answer_is_right_or_an_error(
     family: Children, root: Path, ready: Callable[[str], Ready], name: str
 ):
-    found = ready(name)
-    check(family, root, found, cases_of(found.steps))
+    actual = ready(name)
+    check(family, root, actual, cases_of(actual.steps))
 
 
 # -- writers --------------------------------------------------------------------------------------
@@ -125,22 +125,22 @@ def test_any_look_may_fail_and_the_answer_is_right_or_an_error(
 
 @pytest.fixture(scope="module")
 def runs(possible: None) -> Iterator[Enumeration]:
-    with enumeration() as found:
-        yield found
+    with enumeration() as actual:
+        yield actual
 
 
 def judged(runs: Enumeration, scenario: str, most: int | None) -> None:
-    (chosen,) = [each for each in WRITERS if each.name == scenario]
-    found = runs.ready(chosen, reading=True)
-    cases = cases_of(found.steps)
+    (chosen,) = [item for item in WRITERS if item.name == scenario]
+    actual = runs.ready(chosen, reading=True)
+    cases = cases_of(actual.steps)
     if most is not None:
         chance = random.Random(f"{rotation()} {scenario}")
         cases = chance.sample(cases, min(most, len(cases)))
     verdicts = [
-        runs.judge(found, step, code, retries=number % 2 == 0)
+        runs.judge(actual, step, code, retries=number % 2 == 0)
         for number, (step, code) in enumerate(cases)
     ]
-    print(f"{scenario}: {Counter(str(each.outcome) for each in verdicts)}")
+    print(f"{scenario}: {Counter(str(item.outcome) for item in verdicts)}")
     wrong = [str(verdict) for verdict in verdicts if verdict.outcome not in GOOD]
     assert not wrong, "\n".join([f"{len(wrong)} of {len(verdicts)} cases", *wrong])
 

@@ -34,7 +34,7 @@ ATTEMPTS = 12
 
 
 @dataclass
-class Told:
+class Acknowledged:
     """What a writer was told: the people that are there, and those that may be, by commit."""
 
     is_created: bool = False
@@ -59,24 +59,24 @@ class Seen:
 def write_people(root: Path) -> Iterator[None]:
     """Create a graph and write people to it, whatever the disk does meanwhile."""
     yield
-    told = Told()
+    reported = Acknowledged()
     for attempt in range(ATTEMPTS):
-        graph = created(root, told, force=attempt > 0)
+        graph = created(root, reported, force=attempt > 0)
         if graph is not None:
-            told.is_created = True
-            write_all(graph, told)
+            reported.is_created = True
+            write_all(graph, reported)
             break
-    report(told)
+    report(reported)
 
 
-def created(root: Path, told: Told, *, force: bool) -> Graph | None:
+def created(root: Path, acknowledged: Acknowledged, *, force: bool) -> Graph | None:
     graphs: list[Graph] = []
-    if noted(told, lambda: graphs.append(Graph.init(root, SCHEMA, force=force)), []):
+    if noted(acknowledged, lambda: graphs.append(Graph.init(root, SCHEMA, force=force)), []):
         return graphs[0]
     return None
 
 
-def write_all(graph: Graph, told: Told) -> None:
+def write_all(graph: Graph, acknowledged: Acknowledged) -> None:
     for number in range(ATTEMPTS):
         names = [f"p{number}-{index}" for index in range(1 + 40 * (number % 3))]
         records = [{"type": "Person", "data": {"name": name}} for name in names]
@@ -85,25 +85,25 @@ def write_all(graph: Graph, told: Told) -> None:
             functools.partial(graph.load, records, "merge"),
             functools.partial(graph.load, records, "append"),
         )
-        noted(told, ways[number % 3], names)
+        noted(acknowledged, ways[number % 3], names)
 
 
-def noted(told: Told, act: Callable[[], object], names: list[str]) -> bool:
+def noted(acknowledged: Acknowledged, act: Callable[[], object], names: list[str]) -> bool:
     """Act and note the answer; whether it was a good one."""
     try:
         act()
     except (StorageFull, StorageUnavailable):
-        told.refusals += 1
+        acknowledged.refusals += 1
         return False
     except OutcomePending as error:
-        told.pending[error.details["commit_id"]] = names
+        acknowledged.pending[error.details["commit_id"]] = names
         return False
     except AlreadyInitialized:
         return False
     except OmniGraphError as error:
-        told.wrong.append(repr(error))
+        acknowledged.wrong.append(repr(error))
         return False
-    told.people += names
+    acknowledged.people += names
     return True
 
 
@@ -113,13 +113,13 @@ def look(pending: tuple[str, ...], root: Path) -> Iterator[None]:
     try:
         with Graph.open(root) as graph:
             people = graph.snapshot().read("Person")["name"].to_pylist()
-            resolved = [commit for commit in pending if is_known(graph, commit)]
+            resolved = [commit for commit in pending if is_existing(graph, commit)]
             report(Seen(sorted(people), resolved, unsound(graph)))
     except OmniGraphError as error:
         report(Seen([], [], [repr(error)]))
 
 
-def is_known(graph: Graph, commit: str) -> bool:
+def is_existing(graph: Graph, commit: str) -> bool:
     try:
         graph.commit(commit)
     except CommitNotFound:
@@ -134,8 +134,8 @@ def is_known(graph: Graph, commit: str) -> bool:
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     top = tmp_path / "disk"
     top.mkdir()
-    with small_disk(top) as found:
-        yield found
+    with small_disk(top) as actual:
+        yield actual
 
 
 @contextmanager
@@ -162,16 +162,19 @@ def check_graph(disk: SmallDisk, family: Children, number: int) -> str | None:
     """Write one graph beside the neighbour; gives what is wrong with it then."""
     root = disk.top / f"g{number}.omni"
     with disk.only(pages=PAGES), neighbour(disk.top / "ballast", rotation() * 1_000 + number):
-        told = last_word(family, write_people, root)
-    if not isinstance(told, Told):
-        return str(told)
-    if told.wrong or not told.is_created:
-        return "; ".join(told.wrong) or None
-    seen = last_word(family, functools.partial(look, tuple(told.pending)), root)
+        reported = last_word(family, write_people, root)
+    if not isinstance(reported, Acknowledged):
+        return str(reported)
+    if reported.wrong or not reported.is_created:
+        return "; ".join(reported.wrong) or None
+    seen = last_word(family, functools.partial(look, tuple(reported.pending)), root)
     shutil.rmtree(root)
     if not isinstance(seen, Seen):
         return str(seen)
-    expected = [*told.people, *(name for each in seen.resolved for name in told.pending[each])]
+    expected = [
+        *reported.people,
+        *(name for item in seen.resolved for name in reported.pending[item]),
+    ]
     if sorted(expected) != seen.people:
         lost, extra = set(expected) - set(seen.people), set(seen.people) - set(expected)
         seen.broken.append(f"{len(lost)} people are lost, {len(extra)} were not acknowledged")
@@ -179,8 +182,8 @@ def check_graph(disk: SmallDisk, family: Children, number: int) -> str | None:
 
 
 def check_graphs(disk: SmallDisk, family: Children, count: int) -> None:
-    found = {number: check_graph(disk, family, number) for number in range(count)}
-    wrong = [f"graph {number}: {text}" for number, text in found.items() if text is not None]
+    actual = {number: check_graph(disk, family, number) for number in range(count)}
+    wrong = [f"graph {number}: {text}" for number, text in actual.items() if text is not None]
     assert not wrong, "\n".join([f"{len(wrong)} of {count} graphs", *wrong])
 
 

@@ -8,7 +8,7 @@ from omnigraph import Graph
 from omnigraph.errors import StorageUnavailable
 from omnigraph.storage.objects.paths import Root
 from tests.faults.aftermath import Ending, ending_of
-from tests.faults.place import IMPATIENT, Place, open_graph
+from tests.faults.location import IMPATIENT, Prefix, open_graph
 from tests.faults.test_s3_faults import FAULTS, within_limit
 from tests.rotation import sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
@@ -23,7 +23,7 @@ def build(root: Root) -> None:
         data = (
             {"k": str(n), "t": f"word{n % 7}", "n": n, "v": [n + 1, 1, 2, 3]} for n in range(64)
         )
-        graph.load([{"type": "D", "data": each} for each in data])
+        graph.load([{"type": "D", "data": item} for item in data])
 
 
 def check(root: Root, ending: Ending) -> None:
@@ -48,30 +48,30 @@ class OnS3:
 
     def __init__(self, root: Root) -> None:
         build(root)
-        self._place = Place(root)
-        self._place.remember()
+        self._location = Prefix(root)
+        self._location.remember()
         self._port = int(root.options["aws_endpoint"].rpartition(":")[2])
         self.requests = self._log()
 
     def _log(self) -> tuple[Request, ...]:
         with (
             S3Proxy(self._port) as proxy,
-            open_graph(self._place.through(proxy.endpoint), IMPATIENT) as graph,
+            open_graph(self._location.through(proxy.endpoint), IMPATIENT) as graph,
         ):
             proxy.reset()
             assert graph.indexes.ensure().pending == ()
             return tuple(proxy.log)
 
     def meets(self, fault: Fault) -> Ending:
-        self._place.put_back()
+        self._location.put_back()
         with S3Proxy(self._port) as proxy:
-            graph = open_graph(self._place.through(proxy.endpoint), IMPATIENT)
+            graph = open_graph(self._location.through(proxy.endpoint), IMPATIENT)
             proxy.reset()
             proxy.plan(fault)
             ending = within_limit(lambda: ending_of(graph.indexes.ensure))
             proxy.reset()
         try:
-            check(self._place.root, ending)
+            check(self._location.root, ending)
         except BaseException as error:
             error.add_note(f"after {fault}: {ending}")
             raise

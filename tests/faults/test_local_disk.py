@@ -15,14 +15,14 @@ from tests.crash.harness import Prepared
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of
 from tests.faults.disks import SmallDisk, small_disk
-from tests.faults.place import open_graph
+from tests.faults.location import open_graph
 from tests.faults.scenarios import BOTH, SCENARIOS, Scenario
 
 pytestmark = pytest.mark.rotates(2)
 
 CHOSEN = [SCENARIOS[number] for number in (0, 1, 5, 6)]
-each_scenario = pytest.mark.parametrize("scenario", CHOSEN, ids=str)
-each_resource = pytest.mark.parametrize("resource", ["pages", "entries"])
+every_scenario = pytest.mark.parametrize("scenario", CHOSEN, ids=str)
+every_resource = pytest.mark.parametrize("resource", ["pages", "entries"])
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def state(root: Root) -> State:
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     top = tmp_path / "disk"
     top.mkdir()
-    with small_disk(top) as found:
-        yield found
+    with small_disk(top) as actual:
+        yield actual
 
 
-@each_resource
-@each_scenario
+@every_resource
+@every_scenario
 def test_a_disk_that_fills_up_is_an_error_until_there_is_room(disk, tmp_path, scenario, resource):
     local = build(scenario, disk.top, tmp_path)
     needed = room_for(disk, local, resource)
@@ -78,8 +78,8 @@ def test_a_disk_that_fills_up_is_an_error_until_there_is_room(disk, tmp_path, sc
 
 
 @pytest.mark.slow
-@each_resource
-@each_scenario
+@every_resource
+@every_scenario
 def test_a_disk_may_fill_up_at_any_moment(disk, tmp_path, scenario, resource):
     local = build(scenario, disk.top, tmp_path)
     for room in range(room_for(disk, local, resource) + 1):
@@ -119,8 +119,8 @@ def test_a_disk_without_any_room_says_so_and_takes_nothing(disk, tmp_path):
         run()
     assert raised.value.hint == "free space and repeat"
     with open_graph(local.root) as graph:
-        found = local.aftermath.check(Ending(raised.value), graph, veteran)
-    assert found == local.aftermath.before
+        actual = local.aftermath.check(Ending(raised.value), graph, veteran)
+    assert actual == local.aftermath.before
 
 
 def test_a_disk_that_is_read_only_can_be_read(disk, tmp_path):

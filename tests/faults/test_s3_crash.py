@@ -11,9 +11,9 @@ from omnigraph.errors import StorageUnknown
 from tests.crash.operations import rows
 from tests.crash.survival import State
 from tests.faults import children
-from tests.faults.aftermath import NEXT, Ending, settle, without_next
+from tests.faults.aftermath import NEXT, Ending, finish_recovery, without_next
 from tests.faults.children import Children
-from tests.faults.place import open_graph
+from tests.faults.location import open_graph
 from tests.faults.scenarios import SCENARIOS, Ready
 from tests.rotation import sample
 from tests.s3.proxy import Action, Fault, S3Proxy
@@ -53,7 +53,7 @@ RECOVERY_PAUSES = {
 FORK = 1
 FORK_PAUSES = (Failpoint.FORK_BEFORE_CREATE, Failpoint.WRITE_AFTER_FORK, *PAUSES, *MORE_PAUSES)
 
-each_killed = pytest.mark.parametrize("number", KILLED, ids=lambda number: str(SCENARIOS[number]))
+every_killed = pytest.mark.parametrize("number", KILLED, ids=lambda number: str(SCENARIOS[number]))
 
 
 # -- killed ---------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_writer_that_dies_at_a_request_is_finished_or_taken_back(ready, family
 
 
 @pytest.mark.slow
-@each_killed
+@every_killed
 def test_a_writer_may_die_at_any_request(ready, family, number):
     start = ready(SCENARIOS[number])
     at = 1
@@ -84,10 +84,10 @@ def check_kill(start: Ready, family: Children, number: int, at: int) -> bool:
 
     Every place is covered: dying after a request leaves what dying before the next one leaves.
     """
-    start.place.put_back()
+    start.location.put_back()
     fault = Fault(Action.DELAY, at=at, seconds=HOURS)
     with S3Proxy(start.port) as proxy:
-        root = start.place.through(proxy.endpoint)
+        root = start.location.through(proxy.endpoint)
         pid = family.at_gate(functools.partial(children.scenario, number), root)
         proxy.reset()
         proxy.plan(fault)
@@ -95,7 +95,7 @@ def check_kill(start: Ready, family: Children, number: int, at: int) -> bool:
         # Else the proxy would still forward the request of the dead when it lets go of it.
         proxy._server.close_connections()
     ending = Ending(StorageUnknown("killed")) if was_killed else Ending()
-    with open_graph(start.place.root) as graph:
+    with open_graph(start.location.root) as graph:
         start.aftermath.check(ending, graph)
     return was_killed
 
@@ -132,8 +132,8 @@ def test_a_recovery_may_be_stopped_at_any_boundary(ready, family, number, point)
 
 def check_pause(start: Ready, family: Children, number: int, point: Failpoint) -> None:
     """Stop a writer until another one has written to the same tables, then let it go on."""
-    start.place.put_back()
-    root = start.place.root
+    start.location.put_back()
+    root = start.location.root
     expected = start.aftermath
     pid = family.at_gate(functools.partial(children.paused, number, point), root)
     try:
@@ -142,7 +142,7 @@ def check_pause(start: Ready, family: Children, number: int, point: Failpoint) -
             branches = other.branches.list()
             for branch in branches:
                 other.append(rows("Person", OTHER) | rows("Company", OTHER), branch=branch)
-            settle(other)
+            finish_recovery(other)
             meanwhile = without_next(State.of(other))
         assert meanwhile in (expected.before, expected.after)
         ending = family.ending(pid)
@@ -150,10 +150,10 @@ def check_pause(start: Ready, family: Children, number: int, point: Failpoint) -
         family.drop(pid)
         raise
     with open_graph(root) as graph:
-        found = expected.check(ending, graph)
+        actual = expected.check(ending, graph)
         for branch in branches:
             people = graph.snapshot(branch).read("Person")["id"].to_pylist()
             assert OTHER in people
             assert len(people) == len(set(people))
     if meanwhile == expected.after:
-        assert found == expected.after, "it was there, and is gone"
+        assert actual == expected.after, "it was there, and is gone"

@@ -20,7 +20,7 @@ from omnigraph.errors import (
 from tests.crash.operations import BRANCH
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of
-from tests.faults.place import IMPATIENT, Place, new_graph, open_graph
+from tests.faults.location import IMPATIENT, Prefix, new_graph, open_graph
 from tests.faults.scenarios import BOTH, SCENARIOS, Ready
 from tests.rotation import rotation, sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
@@ -49,7 +49,7 @@ FAULTS = {
 
 FIRST_WRITE, CREATE_BRANCH = SCENARIOS[1], SCENARIOS[2]
 QUICK_SCENARIOS = 2
-each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
 
 def cases(requests: tuple[Request, ...]) -> list[tuple[int, Action]]:
@@ -61,10 +61,10 @@ def cases(requests: tuple[Request, ...]) -> list[tuple[int, Action]]:
     ]
 
 
-def spread(found: list[tuple[int, Action]], count: int) -> list[tuple[int, Action]]:
+def spread(actual: list[tuple[int, Action]], count: int) -> list[tuple[int, Action]]:
     """Some of them, spread over all places and kinds; others each day."""
-    stride = -(-len(found) // count)
-    return found[rotation() % stride :: stride]
+    stride = -(-len(actual) // count)
+    return actual[rotation() % stride :: stride]
 
 
 # -- single faults --------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_one_failed_request_breaks_nothing(ready, scenario):
 
 
 @pytest.mark.slow
-@each_scenario
+@every_scenario
 def test_no_failed_request_breaks_anything(ready, scenario):
     start = ready(scenario)
     for number, action in cases(start.requests):
@@ -93,7 +93,7 @@ def check_fault(start: Ready, *faults: Fault) -> Ending:
         proxy.reset()
         # Whoever comes first afterwards, an old handle or a new one, must find its way.
         veteran = graph if faults[0].at % 2 else None
-        with told(faults, start, ending), open_graph(start.place.root) as fresh:
+        with reported(faults, start, ending), open_graph(start.location.root) as fresh:
             start.aftermath.check(ending, fresh, veteran)
     return ending
 
@@ -108,7 +108,7 @@ def within_limit(work):
 
 
 @contextmanager
-def told(faults: tuple[Fault, ...], start: Ready, ending: Ending) -> Iterator[None]:
+def reported(faults: tuple[Fault, ...], start: Ready, ending: Ending) -> Iterator[None]:
     """Say which fault it was when a check fails."""
     try:
         yield
@@ -137,27 +137,27 @@ def test_a_handle_that_could_not_load_a_branch_loads_it_later(ready):
 
 
 def test_a_failed_request_leaves_a_whole_graph_or_none(new_root):
-    check_init(new_root(), lambda found: spread(found, 4))
+    check_init(new_root(), lambda actual: spread(actual, 4))
 
 
 @pytest.mark.slow
 def test_any_failed_request_leaves_a_whole_graph_or_none(new_root):
-    check_init(new_root(), lambda found: found)
+    check_init(new_root(), lambda actual: actual)
 
 
 def check_init(root, choose):
-    place = Place(root)
+    location = Prefix(root)
     port = int(root.options["aws_endpoint"].rpartition(":")[2])
     with S3Proxy(port) as proxy:
-        through = place.through(proxy.endpoint)
+        through = location.through(proxy.endpoint)
         with new_graph(through, IMPATIENT) as graph:
             empty = State.of(graph)
         requests = tuple(proxy.log)
     for number, action in choose(cases(requests)):
-        place.put_back()
+        location.put_back()
         with S3Proxy(port) as proxy:
             proxy.plan(Fault(action, at=number))
-            through = place.through(proxy.endpoint)
+            through = location.through(proxy.endpoint)
             ending = within_limit(
                 lambda through=through: ending_of(lambda: new_graph(through, IMPATIENT))
             )
@@ -192,7 +192,7 @@ def test_an_endless_storm_of_refusals_ends_the_operation(ready, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STORMS)
-@each_scenario
+@every_scenario
 def test_a_storm_may_begin_anywhere_and_ends_the_operation(ready, scenario, kind):
     start = ready(scenario)
     count = sum(request.kind is kind for request in start.requests)
@@ -227,4 +227,4 @@ def test_a_graph_that_exists_is_not_initialised_again_through_a_bad_line(ready):
     with start.again() as (proxy, _, _):
         proxy.plan(Fault(Action.UNAVAILABLE, times=2))
         with pytest.raises(AlreadyInitialized):
-            new_graph(start.place.through(proxy.endpoint), IMPATIENT)
+            new_graph(start.location.through(proxy.endpoint), IMPATIENT)

@@ -44,8 +44,8 @@ from tests.s3.server import options_for
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
 
 
-def new_table(place: Path) -> LanceDataset:
-    return lance.write_dataset(ROWS, place, enable_stable_row_ids=True)
+def new_table(location: Path) -> LanceDataset:
+    return lance.write_dataset(ROWS, location, enable_stable_row_ids=True)
 
 
 def spoken(error: OmniGraphError) -> OmniGraphError:
@@ -67,41 +67,41 @@ class Provoked:
     def __str__(self) -> str:
         return self.name
 
-    def check(self, place: Path) -> None:
+    def check(self, location: Path) -> None:
         with (
             pytest.raises(self.expected) as raised,
             lance_call("use", "the table", writes=self.writes),
         ):
-            self.call(place)
+            self.call(location)
         assert type(spoken(raised.value)) is self.expected
 
 
 # -- not there, or there already ------------------------------------------------------------------
 
 
-def branch_of_no_version(place: Path) -> None:
-    new_table(place).create_branch("b", 9)
+def branch_of_no_version(location: Path) -> None:
+    new_table(location).create_branch("b", 9)
 
 
-def branch_twice(place: Path) -> None:
-    table = new_table(place)
+def branch_twice(location: Path) -> None:
+    table = new_table(location)
     table.create_branch("b", 1)
     table.create_branch("b", 1)
 
 
-def without_its_data(place: Path) -> None:
-    new_table(place)
-    only(place / "data").unlink()
-    lance.dataset(place).to_table()
+def without_its_data(location: Path) -> None:
+    new_table(location)
+    only(location / "data").unlink()
+    lance.dataset(location).to_table()
 
 
-def removed_under_the_writer(place: Path) -> None:
+def removed_under_the_writer(location: Path) -> None:
     """As a branch that is deleted while rows for it are staged."""
-    table = new_table(place)
+    table = new_table(location)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from ROWS.to_batches()
-        shutil.rmtree(place)
+        shutil.rmtree(location)
         yield from ROWS.to_batches()
 
     reader = pa.RecordBatchReader.from_batches(ROWS.schema, batches())
@@ -109,35 +109,35 @@ def removed_under_the_writer(place: Path) -> None:
 
 
 def only(folder: Path) -> Path:
-    (found,) = folder.iterdir()
-    return found
+    (actual,) = folder.iterdir()
+    return actual
 
 
 ABSENCES = [
-    Provoked("open nothing", lambda place: lance.dataset(place), StorageMissing),
+    Provoked("open nothing", lambda location: lance.dataset(location), StorageMissing),
     Provoked(
         "open a version that is not there",
-        lambda place: lance.dataset(new_table(place).uri, version=9),
+        lambda location: lance.dataset(new_table(location).uri, version=9),
         StorageMissing,
     ),
     Provoked(
         "move to a version that is not there",
-        lambda place: new_table(place).checkout_version(9),
+        lambda location: new_table(location).checkout_version(9),
         StorageMissing,
     ),
     Provoked(
         "ask who made a version that is not there",
-        lambda place: new_table(place).read_transaction(9),
+        lambda location: new_table(location).read_transaction(9),
         StorageMissing,
     ),
     Provoked(
         "open a branch that is not there",
-        lambda place: lance.dataset(f"{new_table(place).uri}/tree/b"),
+        lambda location: lance.dataset(f"{new_table(location).uri}/tree/b"),
         StorageMissing,
     ),
     Provoked(
         "delete a branch that is not there",
-        lambda place: new_table(place).branches.delete("b"),
+        lambda location: new_table(location).branches.delete("b"),
         StorageMissing,
         writes=True,
     ),
@@ -147,7 +147,7 @@ ABSENCES = [
     Provoked("the same in a commit", removed_under_the_writer, StorageUnknown, True),
     Provoked(
         "create it again",
-        lambda place: lance.write_dataset(ROWS, new_table(place).uri, mode="create"),
+        lambda location: lance.write_dataset(ROWS, new_table(location).uri, mode="create"),
         AlreadyExists,
         writes=True,
     ),
@@ -165,24 +165,24 @@ def overwrite(table: LanceDataset) -> LanceDataset:
     return LanceDataset.commit(table, staged, max_retries=0)
 
 
-def overwrite_twice(place: Path) -> None:
-    table = new_table(place)
+def overwrite_twice(location: Path) -> None:
+    table = new_table(location)
     overwrite(table)
     overwrite(table)
 
 
-def append_to_what_was_replaced(place: Path) -> None:
-    table = new_table(place)
+def append_to_what_was_replaced(location: Path) -> None:
+    table = new_table(location)
     staged = write_fragments(ROWS, table, mode="append", return_transaction=True)
     overwrite(table)
-    LanceDataset.commit(lance.dataset(place, version=1), staged, max_retries=0)
+    LanceDataset.commit(lance.dataset(location, version=1), staged, max_retries=0)
 
 
-def append_to_what_was_restored(place: Path) -> None:
-    table = new_table(place)
+def append_to_what_was_restored(location: Path) -> None:
+    table = new_table(location)
     staged = write_fragments(ROWS, table, mode="append", return_transaction=True)
     LanceDataset.commit(table, LanceOperation.Restore(1), read_version=1, max_retries=0)
-    LanceDataset.commit(lance.dataset(place, version=1), staged, max_retries=0)
+    LanceDataset.commit(lance.dataset(location, version=1), staged, max_retries=0)
 
 
 def upsert(table: LanceDataset) -> None:
@@ -196,15 +196,15 @@ def upsert(table: LanceDataset) -> None:
     )
 
 
-def upsert_twice(place: Path) -> None:
-    new_table(place)
-    first, second = lance.dataset(place), lance.dataset(place)
+def upsert_twice(location: Path) -> None:
+    new_table(location)
+    first, second = lance.dataset(location), lance.dataset(location)
     upsert(first)
     upsert(second)
 
 
-def delete_twice(place: Path) -> None:
-    table = new_table(place)
+def delete_twice(location: Path) -> None:
+    table = new_table(location)
     gone = pa.table({"id": ["a"]})
     first, second = (
         table.merge_insert("id").when_matched_delete().execute_uncommitted(gone)[0]
@@ -214,8 +214,8 @@ def delete_twice(place: Path) -> None:
     LanceDataset.commit(table, second, max_retries=0)
 
 
-def delete_a_branch_with_branches(place: Path) -> None:
-    table = new_table(place)
+def delete_a_branch_with_branches(location: Path) -> None:
+    table = new_table(location)
     table.create_branch("parent", 1)
     table.create_branch("child", ("parent", 1))
     table.branches.delete("parent")
@@ -237,13 +237,13 @@ CONFLICTS = [
 def damaged(folder: str, damage: Callable[[bytes], bytes], read: Callable[[LanceDataset], Any]):
     """A table one of whose files is not what it was, and a look at it."""
 
-    def call(place: Path) -> None:
-        table = new_table(place)
+    def call(location: Path) -> None:
+        table = new_table(location)
         if folder == "_deletions":
             table.delete("n = 1")
-        file = sorted((place / folder).iterdir())[0]
+        file = sorted((location / folder).iterdir())[0]
         file.write_bytes(damage(file.read_bytes()))
-        read(lance.dataset(place))
+        read(lance.dataset(location))
 
     return call
 
@@ -303,50 +303,52 @@ CORRUPTIONS = [
 MISTAKES = [
     Provoked(
         "a filter that is no SQL",
-        lambda place: new_table(place).to_table(filter="n >"),
+        lambda location: new_table(location).to_table(filter="n >"),
         InternalError,
     ),
     Provoked(
         "a filter on no column",
-        lambda place: new_table(place).to_table(filter=pc.field("corrupt") > 1),
+        lambda location: new_table(location).to_table(filter=pc.field("corrupt") > 1),
         InternalError,
     ),
     Provoked(
         "a filter of another type",
-        lambda place: new_table(place).to_table(filter=pc.field("n") == "x"),
+        lambda location: new_table(location).to_table(filter=pc.field("n") == "x"),
         InternalError,
     ),
     Provoked(
         "a set of another type",
-        lambda place: new_table(place).to_table(filter=pc.field("n").isin(pa.array(["x"]))),
+        lambda location: new_table(location).to_table(filter=pc.field("n").isin(pa.array(["x"]))),
         InternalError,
     ),
     Provoked(
         "count with a filter on no column",
-        lambda place: new_table(place).count_rows(filter="zz > 1"),
+        lambda location: new_table(location).count_rows(filter="zz > 1"),
         InternalError,
     ),
     Provoked(
-        "no such column", lambda place: new_table(place).to_table(columns=["zz"]), InternalError
+        "no such column",
+        lambda location: new_table(location).to_table(columns=["zz"]),
+        InternalError,
     ),
     Provoked(
         "an argument of another type",
-        lambda place: new_table(place).to_table(columns=3),
+        lambda location: new_table(location).to_table(columns=3),
         InternalError,
     ),
     Provoked(
         "rows of another schema",
-        lambda place: lance.write_dataset(
-            pa.table({"q": [1]}), new_table(place).uri, mode="append"
+        lambda location: lance.write_dataset(
+            pa.table({"q": [1]}), new_table(location).uri, mode="append"
         ),
         InternalError,
         writes=True,
     ),
     Provoked(
         "staged rows of another schema",
-        lambda place: write_fragments(
+        lambda location: write_fragments(
             pa.table({"id": [1], "n": ["x"]}),
-            new_table(place),
+            new_table(location),
             mode="append",
             return_transaction=True,
         ),
@@ -354,14 +356,16 @@ MISTAKES = [
     ),
     Provoked(
         "upsert by no column",
-        lambda place: new_table(place).merge_insert("zz").when_matched_update_all().execute(ROWS),
+        lambda location: (
+            new_table(location).merge_insert("zz").when_matched_update_all().execute(ROWS)
+        ),
         InternalError,
         writes=True,
     ),
     Provoked(
         "upsert one key twice",
-        lambda place: (
-            new_table(place)
+        lambda location: (
+            new_table(location)
             .merge_insert("id")
             .when_matched_update_all()
             .execute_uncommitted(pa.table({"id": ["a", "a"], "n": [1, 2]}))
@@ -370,14 +374,14 @@ MISTAKES = [
     ),
     Provoked(
         "index no column",
-        lambda place: new_table(place).create_index_uncommitted(
+        lambda location: new_table(location).create_index_uncommitted(
             "zz", "BTREE", name="i", fragment_ids=[0]
         ),
         InternalError,
     ),
     Provoked(
         "index a number as text",
-        lambda place: new_table(place).create_index_uncommitted(
+        lambda location: new_table(location).create_index_uncommitted(
             "n", "INVERTED", name="i", fragment_ids=[0]
         ),
         InternalError,
@@ -447,8 +451,8 @@ def test_what_is_no_error_of_lance_goes_through():
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     top = tmp_path / "disk"
     top.mkdir()
-    with small_disk(top) as found:
-        yield found
+    with small_disk(top) as actual:
+        yield actual
 
 
 CHANGES: dict[str, Callable[[LanceDataset, Any], Any]] = {

@@ -31,7 +31,7 @@ from tests.crash.harness import Operation
 from tests.crash.survival import State, check_tidy
 from tests.faults import seccomp
 from tests.faults.aftermath import NEXT, Ending, go_on, resolves, without_next
-from tests.faults.children import report, tell
+from tests.faults.children import report, report_ending
 from tests.faults.writers import init
 
 Touched = tuple[str, ...]
@@ -59,16 +59,16 @@ def victim(
     seccomp.install(reading=reading)
     os.kill(os.getpid(), signal.SIGSTOP)
     ending = ending_of_rest(work)
-    tell(ending)
+    report_ending(ending)
     os.kill(os.getpid(), signal.SIGSTOP)
     if retries and not ending.may_be_applied:
         again = operation(root)
         next(again)
-        tell(ending_of_rest(again))
+        report_ending(ending_of_rest(again))
     elif handles:
-        tell(ending_of_rest(_goes_on(handles[0], touched)))
+        report_ending(ending_of_rest(_goes_on(handles[0], touched)))
     else:
-        tell(Ending())
+        report_ending(Ending())
 
 
 def _goes_on(graph: Graph, touched: Touched) -> Iterator[None]:
@@ -169,7 +169,7 @@ def read_graph(root: Path) -> Testimony:
         return Testimony()
     with graph:
         state = State.of(graph)
-        find_each(graph)
+        find_all(graph)
         return Testimony(without_next(state))
 
 
@@ -201,15 +201,15 @@ def _opened(root: Path) -> Graph:
         return Graph.open(root)
 
 
-def find_each(graph: Graph) -> None:
+def find_all(graph: Graph) -> None:
     """Queries that use indexes, where there are any, find what a scan of the table does."""
     for branch in graph.branches.list():
         snapshot = graph.snapshot(branch)
         for name in graph.catalog.node_types:
             table = snapshot.read(name)
             for key in table["name"].to_pylist():
-                found = _names(graph, branch, name, f'$n.name = "{key}"')
-                assert found == [key], f"{name} {key} on {branch}"
+                actual = _names(graph, branch, name, f'$n.name = "{key}"')
+                assert actual == [key], f"{name} {key} on {branch}"
             if name == "Note":
                 _search(graph, branch, table.to_pylist())
 
@@ -223,8 +223,8 @@ def _search(graph: Graph, branch: str, notes: list[dict[str, Any]]) -> None:
         assert _names(graph, branch, "Note", f"$n.rank = {rank}") == there, rank
     near = "match { $n: Note } return { $n.name } order { nearest($n.v, [0.0, 1.0]) } limit 99"
     having = sorted(note["name"] for note in notes if note["v"] is not None)
-    found = graph.query(f"query near() {{ {near} }}", branch=branch).rows()
-    assert sorted(row["n.name"] for row in found) == having
+    actual = graph.query(f"query near() {{ {near} }}", branch=branch).rows()
+    assert sorted(row["n.name"] for row in actual) == having
 
 
 def _names(graph: Graph, branch: str, type_name: str, condition: str) -> list[str]:
@@ -234,10 +234,10 @@ def _names(graph: Graph, branch: str, type_name: str, condition: str) -> list[st
 
 def unsound(graph: Graph) -> list[str]:
     """The errors that verify finds: files, tables, indexes and history."""
-    found = graph.maintenance.verify().problems
+    actual = graph.maintenance.verify().problems
     return [
         f"verify: {problem.code} {problem.message}"
-        for problem in found
+        for problem in actual
         if problem.weight is Weight.ERROR
     ]
 

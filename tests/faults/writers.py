@@ -142,8 +142,8 @@ def store_topology(root: Path) -> Iterator[None]:
     persisted._WORTH_IT = 0
     graph = Graph.open(root, actor="ana")
     yield
-    found = graph.query("query q() { match { $p: Person  $p knows $f } return { $f.name } }")
-    assert found.rows()
+    actual = graph.query("query q() { match { $p: Person  $p knows $f } return { $f.name } }")
+    assert actual.rows()
 
 
 def delete_tag(root: Path) -> Iterator[None]:

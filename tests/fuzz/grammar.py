@@ -242,20 +242,20 @@ SCHEMA_GRAMMAR = Grammar(SCHEMAS, LEAVES)
 
 def damaged(tokens: Sequence[str], rng: random.Random) -> list[str]:
     """A derivation that went wrong in a few places."""
-    found = list(tokens) or [""]
+    actual = list(tokens) or [""]
     for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(found))
-        other = rng.choice(STRAY_TOKENS if rng.random() < 0.6 else found)
+        at = rng.randrange(len(actual))
+        other = rng.choice(STRAY_TOKENS if rng.random() < 0.6 else actual)
         match rng.randrange(4):
             case 0:
-                found[at] = ""
+                actual[at] = ""
             case 1:
-                found[at] = other
+                actual[at] = other
             case 2:
-                found.insert(at, found[at])
+                actual.insert(at, actual[at])
             case _:
-                found.insert(at, other)
-    return found
+                actual.insert(at, other)
+    return actual
 
 
 def written(tokens: Sequence[str], rng: random.Random) -> str:

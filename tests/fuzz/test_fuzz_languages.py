@@ -61,16 +61,16 @@ Feed = Callable[[str], None]
 
 
 def show_everything(diagnostics: Iterable[Diagnostic], text: str) -> None:
-    for found in diagnostics:
-        assert 0 <= found.span.start <= found.span.end <= len(text), found
-        assert found.source.text == text
-        assert found.render()
-        assert json.dumps(found.to_json())
-        assert found.code
-        assert found.message
+    for actual in diagnostics:
+        assert 0 <= actual.span.start <= actual.span.end <= len(text), actual
+        assert actual.source.text == text
+        assert actual.render()
+        assert json.dumps(actual.to_json())
+        assert actual.code
+        assert actual.message
 
 
-def answers(call: Callable[[], object], text: str) -> bool:
+def responses(call: Callable[[], object], text: str) -> bool:
     """Whether the call gives an answer; only an error of our own may come instead."""
     refusal: OmniGraphError
     try:
@@ -98,7 +98,7 @@ def feed_schema(text: str) -> None:
         assert parse_schema(Source("s.pg", once)) == (file, [])
         assert format_schema(Source("s.pg", once)) == once
         assert len(lex(Source("s.pg", once)).comments) == len(lex(source).comments)
-    if not answers(lambda: compile_schema(source), text):
+    if not responses(lambda: compile_schema(source), text):
         return
     catalog = compile_schema(source)
     show_everything(lint_schema(file, source), text)
@@ -123,14 +123,14 @@ def feed_queries(text: str) -> None:
         show_everything(findings, text)
         if checked is None:
             assert findings
-        elif answers(lambda checked=checked: lower(checked, source), text):  # type: ignore[misc]
+        elif responses(lambda checked=checked: lower(checked, source), text):  # type: ignore[misc]
             plan = optimize(lower(checked, source))
             assert explain_text(plan)
             assert json.dumps(explain_json(plan))
     report = lint_queries(CATALOG, source, {"kind": "file", "path": "s.pg"})
     show_everything(report.diagnostics, text)
     assert json.dumps(report.to_json())
-    answers(lambda: compile_query(CATALOG, source), text)
+    responses(lambda: compile_query(CATALOG, source), text)
 
 
 # -- texts ---------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def derived(grammar: Grammar, rule: str) -> Callable[[random.Random], str]:
     return text
 
 
-def known_texts(kind: str) -> list[bytes]:
+def existing_texts(kind: str) -> list[bytes]:
     """Valid texts of the demo, the documentation and the tests."""
     files = [*(ROOT / "demo").glob(f"*.{kind}"), *(ROOT / "tests").rglob(f"*.{kind}")]
     texts = [path.read_bytes() for path in sorted(files)]
@@ -157,8 +157,8 @@ def known_texts(kind: str) -> list[bytes]:
 
 def mutated(kind: str) -> Callable[[random.Random], str]:
     """Known texts with damaged bytes."""
-    known = known_texts(kind)
-    queries = [part for text in known for part in _parts(text)]
+    existing = existing_texts(kind)
+    queries = [part for text in existing for part in _parts(text)]
 
     def text(rng: random.Random) -> str:
         data = bytearray(rng.choice(queries))
@@ -359,7 +359,7 @@ def test_a_huge_query_is_answered(name: str) -> None:
     file, problems = parse_queries(source)
     show_everything(problems, text)
     assert problems or format_query_file(file)
-    if answers(lambda: compile_query(CATALOG, source), text):
+    if responses(lambda: compile_query(CATALOG, source), text):
         assert explain_text(compile_query(CATALOG, source))
 
 
@@ -370,7 +370,7 @@ def test_a_huge_schema_is_answered(name: str) -> None:
     file, problems = parse_schema(source)
     show_everything(problems, text)
     assert problems or print_schema(file)
-    answers(lambda: compile_schema(source), text)
+    responses(lambda: compile_schema(source), text)
 
 
 @pytest.mark.slow
@@ -409,7 +409,7 @@ def test_an_odd_text_is_answered(name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "feed"), [("gq", feed_queries), ("pg", feed_schema)])
 def test_a_text_cut_anywhere_is_answered(kind: str, feed: Feed) -> None:
-    text = known_texts(kind)[0].decode()[:1_500]
+    text = existing_texts(kind)[0].decode()[:1_500]
     for end in range(0, len(text), 7):
         feed(text[:end])
         feed(text[end:])
@@ -417,5 +417,5 @@ def test_a_text_cut_anywhere_is_answered(kind: str, feed: Feed) -> None:
 
 def test_line_ends_of_other_systems_mean_the_same() -> None:
     for kind, feed in (("gq", feed_queries), ("pg", feed_schema)):
-        for data in known_texts(kind):
+        for data in existing_texts(kind):
             feed(data.decode().replace("\n", "\r\n"))

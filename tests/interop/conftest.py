@@ -26,13 +26,13 @@ _UNREACHABLE = re.compile(
 @pytest.fixture(scope="session")
 def other_python() -> Path:
     """The interpreter of the second environment, which is made once and kept beside ours."""
-    place = Path(sys.prefix, "interop", f"pylance-{RELEASE}")
-    python, ready = place / "bin" / "python", place / "ready"
-    place.parent.mkdir(exist_ok=True)
-    with (place.parent / "lock").open("w") as lock:
+    location = Path(sys.prefix, "interop", f"pylance-{RELEASE}")
+    python, ready = location / "bin" / "python", location / "ready"
+    location.parent.mkdir(exist_ok=True)
+    with (location.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.exists():
-            venv.create(place, clear=True, with_pip=True)
+            venv.create(location, clear=True, with_pip=True)
             _install(python)
             ready.touch()
     return python
@@ -58,8 +58,8 @@ def other_program(other_python: Path) -> Callable[..., dict[str, Any]]:
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        assert told.pop("lance") == RELEASE
-        return told
+        reported: dict[str, Any] = json.loads(done.stdout)
+        assert reported.pop("lance") == RELEASE
+        return reported
 
     return call

@@ -91,9 +91,9 @@ def pins_of(rows: list[dict[str, object]]) -> dict[str, dict[str, object]]:
     """The newest version of each table that no tombstone hides."""
     pins: dict[str, dict[str, object]] = {}
     for row in rows:
-        known = pins.get(row["table_key"])
+        existing = pins.get(row["table_key"])
         if row["object_type"] == "table_version" and (
-            known is None or row["table_version"] > known["table_version"]
+            existing is None or row["table_version"] > existing["table_version"]
         ):
             pins[row["table_key"]] = row
     hidden = {
@@ -110,20 +110,20 @@ def pins_of(rows: list[dict[str, object]]) -> dict[str, dict[str, object]]:
 
 def head_of(rows: list[dict[str, object]], branch: str | None) -> str | None:
     wanted = f"graph_head:{branch or 'main'}"
-    found = [row for row in rows if row["object_id"] == wanted]
-    return json.loads(found[0]["metadata"])["head_commit_id"] if found else None
+    actual = [row for row in rows if row["object_id"] == wanted]
+    return json.loads(actual[0]["metadata"])["head_commit_id"] if actual else None
 
 
 def chain_of(rows: list[dict[str, object]], branch: str | None) -> list[str]:
     """The commits from the head to the first, by the keys of the format and no others."""
     said = {row["object_id"]: json.loads(row["metadata"]) for row in commits_of(rows)}
-    found, here = [], head_of(rows, branch)
+    actual, here = [], head_of(rows, branch)
     while here is not None:
         if not isinstance(said[here]["created_at"], int):
             raise AssertionError(f"{here}: created_at is no number")
-        found.append(here)
+        actual.append(here)
         here = said[here].get("parent_commit_id")
-    return found
+    return actual
 
 
 def content(root: str, key: str, pin: dict[str, object], rows: list[dict[str, object]]) -> object:
@@ -135,8 +135,8 @@ def content(root: str, key: str, pin: dict[str, object], rows: list[dict[str, ob
         # By a filter too: an index that this release does not know must not hide a row.
         if dataset.count_rows(f"id = '{one}'") != 1:
             raise AssertionError(f"{key}: '{one}' is not found by a filter")
-    found = dataset.to_table().sort_by("id").to_pylist()
-    return {"ids": ids, "stable": dataset.has_stable_row_ids, "rows": found}
+    actual = dataset.to_table().sort_by("id").to_pylist()
+    return {"ids": ids, "stable": dataset.has_stable_row_ids, "rows": actual}
 
 
 def open_table(
@@ -177,14 +177,14 @@ def commits_of(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def upsert(manifest: lance.LanceDataset, records: list[dict[str, object]]) -> None:
-    known = [{"table_key": "", **record} for record in records]
+    existing = [{"table_key": "", **record} for record in records]
     (
         manifest.merge_insert("object_id")
         .when_matched_update_all()
         .when_not_matched_insert_all()
         .conflict_retries(0)
         .use_index(False)
-        .execute(pa.Table.from_pylist(known, schema=MANIFEST))
+        .execute(pa.Table.from_pylist(existing, schema=MANIFEST))
     )
 
 
@@ -243,9 +243,9 @@ def create(root: str) -> dict[str, object]:
         )
         rows.append(version_row(key, 1, 0, None))
     rows.extend(lineage(GENESIS, 1, None, None))
-    known = [{"table_key": "", **row} for row in rows]
+    existing = [{"table_key": "", **row} for row in rows]
     manifest = lance.write_dataset(
-        pa.Table.from_pylist(known, schema=MANIFEST),
+        pa.Table.from_pylist(existing, schema=MANIFEST),
         f"{root}/__manifest",
         enable_stable_row_ids=True,
     )
@@ -258,12 +258,12 @@ def main(arguments: list[str]) -> None:
     verb, root, *rest = arguments
     branch = rest[0] if rest and rest[0] != "main" else None
     if verb == "look":
-        found = look(root, branch)
+        actual = look(root, branch)
     elif verb == "write":
-        found = write(root, branch, *rest[1:])
+        actual = write(root, branch, *rest[1:])
     else:
-        found = create(root)
-    print(json.dumps({"lance": lance.__version__, **found}))
+        actual = create(root)
+    print(json.dumps({"lance": lance.__version__, **actual}))
 
 
 if __name__ == "__main__":

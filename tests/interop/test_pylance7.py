@@ -84,9 +84,9 @@ def shared(tmp_path_factory):
 
 
 def test_it_reads_what_we_wrote(shared, other_program):
-    told = other_program("look", shared.uri)
-    assert told["stamp"] == "4"
-    assert set(told["kinds"]) == {
+    reported = other_program("look", shared.uri)
+    assert reported["stamp"] == "4"
+    assert set(reported["kinds"]) == {
         "table",
         "table_version",
         "table_tombstone",
@@ -96,18 +96,18 @@ def test_it_reads_what_we_wrote(shared, other_program):
         "graph_tag",
     }
     commits = shared.commits()
-    assert told["head"] == commits[0].commit_id
-    assert set(told["commits"]) == {commit.commit_id for commit in commits}
-    assert {key: table["ids"] for key, table in told["tables"].items()} == ids_of(shared)
-    assert set(told["tables"]) == {"edge:Knows", "node:Company", "node:Person"}
-    assert all(table["stable"] for table in told["tables"].values())
+    assert reported["head"] == commits[0].commit_id
+    assert set(reported["commits"]) == {commit.commit_id for commit in commits}
+    assert {key: table["ids"] for key, table in reported["tables"].items()} == ids_of(shared)
+    assert set(reported["tables"]) == {"edge:Knows", "node:Company", "node:Person"}
+    assert all(table["stable"] for table in reported["tables"].values())
 
 
 def test_it_reads_a_branch_with_its_own_copies(shared, other_program):
-    told = other_program("look", shared.uri, "review/x")
-    assert told["tables"]["node:Person"]["ids"] == ["Ada", "Bob", "Eve"]
-    assert told["tables"]["edge:Knows"]["ids"] == ids_of(shared)["edge:Knows"]
-    assert told["head"] == shared.commits("review/x")[0].commit_id
+    reported = other_program("look", shared.uri, "review/x")
+    assert reported["tables"]["node:Person"]["ids"] == ["Ada", "Bob", "Eve"]
+    assert reported["tables"]["edge:Knows"]["ids"] == ids_of(shared)["edge:Knows"]
+    assert reported["head"] == shared.commits("review/x")[0].commit_id
 
 
 def ids_of(graph):
@@ -123,11 +123,11 @@ def test_we_see_its_commit_at_once_and_write_on(shared, other_program, branch):
     before = names(shared, branch)
     parent = shared.commits(branch)[0].commit_id
     theirs, it = f"Fay-{branch[:2]}", new_ulid()
-    told = other_program("write", shared.uri, branch, theirs, it)
+    reported = other_program("write", shared.uri, branch, theirs, it)
     newest = shared.commits(branch)[0]
-    assert (newest.commit_id, newest.parent, newest.version) == (it, parent, told["manifest"])
+    assert (newest.commit_id, newest.parent, newest.version) == (it, parent, reported["manifest"])
     assert names(shared, branch) == sorted([*before, theirs])
-    assert shared.snapshot(branch).tables["node:Person"]["version"] == told["table"]
+    assert shared.snapshot(branch).tables["node:Person"]["version"] == reported["table"]
     ours = f"Gus-{branch[:2]}"
     receipt = shared.append(people(**{ours: 44}) | knows((theirs, ours)), branch=branch)
     assert shared.commit(receipt.commit_id).parent == it
@@ -170,12 +170,12 @@ def lose(graph):
 
 
 def test_it_reads_a_graph_with_all_that_we_add_and_writes_on(recorded, other_program):
-    told = other_program("look", recorded.uri)
-    assert told["kinds"]["graph_void"] == 1
+    reported = other_program("look", recorded.uri)
+    assert reported["kinds"]["graph_void"] == 1
     commits = [commit.commit_id for commit in recorded.commits()]
-    assert (told["head"], told["chain"]) == (commits[0], commits)
-    assert told["tables"]["node:Person"]["ids"] == ["Ada"]
-    assert {key: table["ids"] for key, table in told["tables"].items()} == ids_of(recorded)
+    assert (reported["head"], reported["chain"]) == (commits[0], commits)
+    assert reported["tables"]["node:Person"]["ids"] == ["Ada"]
+    assert {key: table["ids"] for key, table in reported["tables"].items()} == ids_of(recorded)
     it = new_ulid()
     other_program("write", recorded.uri, "main", "Fay", it)
     assert names(recorded) == ["Ada", "Fay"]
@@ -218,8 +218,8 @@ def test_indexes_that_it_drops_are_built_anew_and_hide_nothing(shared, other_pro
     assert pending(shared) == set()
     other_program("write", shared.uri, "main", "Ida", new_ulid())
     assert pending(shared) == {("id", "BTREE"), ("name", "BTREE"), ("age", "BTREE")}
-    found = shared.snapshot().read("Person", filter=pc.field("name") == "Ida")
-    assert found["age"].to_pylist() == [30]
+    actual = shared.snapshot().read("Person", filter=pc.field("name") == "Ida")
+    assert actual["age"].to_pylist() == [30]
     shared.indexes.ensure()
     assert pending(shared) == set()
 
@@ -270,8 +270,8 @@ def test_we_open_and_write_a_graph_that_it_made(tmp_path, other_program):
     person = theirs["node:Person"]
     assert (person["ids"], person["stable"]) == (["Ada", "Bob", "Cy"], True)
     assert len(theirs["edge:Knows"]["ids"]) == 1
-    told = other_program("look", path, "review")
-    assert told["tables"]["node:Person"]["ids"] == ["Ada", "Cy", "Dan"]
+    reported = other_program("look", path, "review")
+    assert reported["tables"]["node:Person"]["ids"] == ["Ada", "Cy", "Dan"]
     with Graph.open(path, "r") as graph:
         assert (names(graph), names(graph, "review")) == (
             ["Ada", "Bob", "Cy"],
@@ -289,14 +289,14 @@ def test_it_reads_tables_whose_columns_we_changed(tmp_path, other_program):
         changed = changed.replace("age: I32? @index", 'years: I64 @rename_from("age")  z: F64?')
         graph.schema.apply(changed, values={"Human.years": 7})
         graph.mutate('query m() { insert Human { name: "Cy", years: 3, z: 0.5 } }')
-        told = other_program("look", graph.uri)
-        assert sorted(told["tables"]) == [
+        reported = other_program("look", graph.uri)
+        assert sorted(reported["tables"]) == [
             "edge:Knows",
             "edge:WorksAt",
             "node:Company",
             "node:Human",
         ]
-        rows = told["tables"]["node:Human"]["rows"]
+        rows = reported["tables"]["node:Human"]["rows"]
         assert [(row["id"], row["years"], row["z"]) for row in rows] == [
             ("Ada", 36, None),
             ("Bob", 7, None),

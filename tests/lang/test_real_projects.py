@@ -747,10 +747,10 @@ def test_a_plan_has_one_step_per_clause_and_filters_sit_where_they_apply() -> No
 
 def test_a_shared_variable_closes_a_cycle_instead_of_making_a_product() -> None:
     for name in ("own_harvest", "treated_for_what_was_seen", "donors_of_expeditions"):
-        found = Counter(steps(name))
-        assert found[NodeScan] == 1
-        assert found[Connect] >= 1
-        assert found[RowFilter] == 0
+        actual = Counter(steps(name))
+        assert actual[NodeScan] == 1
+        assert actual[Connect] >= 1
+        assert actual[RowFilter] == 0
 
 
 def test_a_negation_starts_from_the_outer_variable() -> None:
@@ -814,8 +814,8 @@ def test_a_mistake_is_reported_once_at_its_place_and_only_for_its_query() -> Non
         ("T4", "did you mean `tends`?"),
         ("T6", "did you mean `status`?"),
     ]
-    places = [source.line(source.position(d.span.start)[0]) for d in report.diagnostics]
-    assert [line.strip() for line in places] == ["$w tend $b", '$s.statsu != "least-concern"']
+    locations = [source.line(source.position(d.span.start)[0]) for d in report.diagnostics]
+    assert [line.strip() for line in locations] == ["$w tend $b", '$s.statsu != "least-concern"']
 
 
 def test_a_project_compiles_in_well_under_a_second() -> None:

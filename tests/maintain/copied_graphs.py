@@ -30,9 +30,9 @@ def knows(a, b):
     return [{"edge": "Knows", "from": a, "to": b, "data": {}}]
 
 
-def filled(place: str | Path, **options) -> Graph:
+def filled(location: str | Path, **options) -> Graph:
     """Branches with tables of their own, a branch of a branch, deleted rows, a tag, a merge."""
-    graph = Graph.init(place, SCHEMA, **{"durability": "os", **options})
+    graph = Graph.init(location, SCHEMA, **{"durability": "os", **options})
     graph.append(people("Ada", "Grace", "Alan"))
     graph.load(knows("Ada", "Grace"))
     graph.tags.create("first", commit=graph.commits()[0].commit_id)
@@ -52,16 +52,16 @@ def filled(place: str | Path, **options) -> Graph:
 
 def story(graph: Graph) -> dict[str, object]:
     """What every branch, commit and tag shows."""
-    told: dict[str, object] = {"tags": {t.name: t.commit_id for t in graph.tags.list()}}
+    reported: dict[str, object] = {"tags": {t.name: t.commit_id for t in graph.tags.list()}}
     for branch in graph.branches.list():
-        told[branch] = list(graph.snapshot(branch).export())
-        told[f"{branch} photos"] = [
+        reported[branch] = list(graph.snapshot(branch).export())
+        reported[f"{branch} photos"] = [
             graph.snapshot(branch).read_blob("Person", name, "photo", 0, 3)
             for name in sorted(graph.snapshot(branch).read("Person", ["name"])["name"].to_pylist())
         ]
         commits = graph.commits(branch)
-        told[f"{branch} commits"] = [(c.commit_id, c.actor, c.parent) for c in commits]
+        reported[f"{branch} commits"] = [(c.commit_id, c.actor, c.parent) for c in commits]
         for commit in commits:
-            if commit.commit_id not in told:
-                told[commit.commit_id] = list(graph.snapshot(commit=commit.commit_id).export())
-    return told
+            if commit.commit_id not in reported:
+                reported[commit.commit_id] = list(graph.snapshot(commit=commit.commit_id).export())
+    return reported

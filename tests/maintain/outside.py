@@ -73,10 +73,10 @@ class Outside:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / name).write_text("mine")
         self._before = self._content()
-        self._watch = _LIBRARY.inotify_init1(os.O_NONBLOCK)
+        self._observe = _LIBRARY.inotify_init1(os.O_NONBLOCK)
         folders = [self.folder, *(path for path in self.folder.rglob("*") if path.is_dir())]
         for folder in folders:
-            assert _LIBRARY.inotify_add_watch(self._watch, os.fsencode(folder), _EVENTS) >= 0
+            assert _LIBRARY.inotify_add_watch(self._observe, os.fsencode(folder), _EVENTS) >= 0
 
     def path(self, form: str, table: str) -> str:
         """One of the hostile paths for this directory."""
@@ -84,17 +84,17 @@ class Outside:
 
     def touched(self) -> list[str]:
         """What happened to the files there since the last look; looking at a directory counts."""
-        found = []
+        matches = []
         while True:
             try:
-                raw = os.read(self._watch, 1 << 16)
+                raw = os.read(self._observe, 1 << 16)
             except BlockingIOError:
-                return found
+                return matches
             at = 0
             while at < len(raw):
                 _, mask, _, length = _HEAD.unpack_from(raw, at)
                 name = raw[at + _HEAD.size : at + _HEAD.size + length].rstrip(b"\0").decode()
-                found.append(f"{mask:#x} {name}")
+                matches.append(f"{mask:#x} {name}")
                 at += _HEAD.size + length
 
     def must_be_untouched(self) -> None:
@@ -108,4 +108,4 @@ class Outside:
         return {str(path): path.read_bytes() for path in files}
 
     def close(self) -> None:
-        os.close(self._watch)
+        os.close(self._observe)

@@ -62,7 +62,7 @@ def add(graph, *numbers):
 
 
 @contextmanager
-def held_at(point):
+def kept_at(point):
     """Stop the compaction at a boundary; gives when it is there, and what lets it go on."""
     there, on = threading.Event(), threading.Event()
 
@@ -111,7 +111,7 @@ def test_an_idle_handle_has_no_thread(graph):
 
 
 def test_a_write_does_not_wait_for_a_compaction_that_rewrites(graph):
-    with held_at(Failpoint.OPTIMIZE_AFTER_COMPACTION) as (there, _):
+    with kept_at(Failpoint.OPTIMIZE_AFTER_COMPACTION) as (there, _):
         add(graph, *range(FEW))
         assert there.wait(WAIT_SECONDS)
         add(graph, *range(FEW, 3 * FEW))
@@ -125,7 +125,7 @@ def test_a_write_does_not_wait_for_a_compaction_that_rewrites(graph):
     "point", [Failpoint.OPTIMIZE_AFTER_COMPACTION, Failpoint.WRITE_AFTER_TABLES]
 )
 def test_closing_waits_for_a_compaction_that_runs(graph, path, point):
-    with held_at(point) as (there, on):
+    with kept_at(point) as (there, on):
         add(graph, *range(FEW))
         assert there.wait(WAIT_SECONDS)
         closing = threading.Thread(target=graph.close)

@@ -31,10 +31,10 @@ def kept(tmp_path_factory):
     """A backup of a graph that is gone, and what could be read of it."""
     top = tmp_path_factory.mktemp("kept")
     with filled(top / "g.omni") as graph:
-        told = story(graph)
+        reported = story(graph)
         graph.maintenance.backup(top / "backup")
     shutil.rmtree(top / "g.omni")
-    return top / "backup", told
+    return top / "backup", reported
 
 
 @pytest.fixture
@@ -44,20 +44,20 @@ def graph(tmp_path):
         yield graph
 
 
-def files(place: Path) -> dict[str, int]:
+def files(location: Path) -> dict[str, int]:
     return {
-        str(path.relative_to(place)): path.stat().st_mtime_ns
-        for path in place.rglob("*")
+        str(path.relative_to(location)): path.stat().st_mtime_ns
+        for path in location.rglob("*")
         if path.is_file()
     }
 
 
 def test_a_restored_graph_is_the_graph_that_was_kept(kept, tmp_path):
-    backup, told = kept
+    backup, reported = kept
     report = restore(backup, tmp_path / "r.omni")
     assert report.point == backup_points(backup)[0].point
     with Graph.open(tmp_path / "r.omni") as graph:
-        assert story(graph) == told
+        assert story(graph) == reported
         assert graph.maintenance.verify().problems == ()
         assert graph.maintenance.repair().misplaced == 0
 
@@ -86,20 +86,20 @@ def test_what_was_asked_of_the_original_is_answered_the_same(tmp_path):
             branch="dev",
             idempotency_key="once",
         )
-        asked = _asked(graph, first, last)
+        requested = _requested(graph, first, last)
         clone(tmp_path / "g.omni", tmp_path / "c.omni")
     shutil.rmtree(tmp_path / "g.omni")
     with Graph.open(tmp_path / "c.omni") as copy:
-        assert _asked(copy, first, last) == asked
+        assert _requested(copy, first, last) == requested
         again = copy.load(
             [{"type": "Person", "data": {"name": "Ada", "note": "a loom"}}],
             branch="dev",
             idempotency_key="once",
         )
-        assert again.commit_id == asked["head"]
+        assert again.commit_id == requested["head"]
 
 
-def _asked(graph, first, last):
+def _requested(graph, first, last):
     word = 'query w() { match { $p: Person search($p.note, "loom") } return { $p.name } }'
     friends = "query k() { match { $a: Person $a knows $b } return { $a.name, $b.name } }"
     page = graph.changes.poll(branch="dev")
@@ -119,7 +119,7 @@ def _asked(graph, first, last):
 def test_a_further_backup_copies_only_what_is_new(graph, tmp_path):
     first = graph.maintenance.backup(tmp_path / "b")
     assert first.copied_files == first.files > 0
-    told = story(graph)
+    reported = story(graph)
     before = files(tmp_path / "b")
     assert graph.maintenance.backup(tmp_path / "b").copied_files == 0
     graph.append(people("Alan"))
@@ -128,28 +128,28 @@ def test_a_further_backup_copies_only_what_is_new(graph, tmp_path):
     assert third.copied_bytes < third.bytes
     after = files(tmp_path / "b")
     assert {path: after.get(path) for path in before} == before
-    points = [each.point for each in backup_points(tmp_path / "b")]
+    points = [backup_point.point for backup_point in backup_points(tmp_path / "b")]
     assert points == sorted(points)
     assert points[0] == first.point
     restore(tmp_path / "b", tmp_path / "old.omni", point=points[0])
     restore(tmp_path / "b", tmp_path / "new.omni")
     with Graph.open(tmp_path / "old.omni") as old, Graph.open(tmp_path / "new.omni") as new:
-        assert story(old) == told
+        assert story(old) == reported
         assert story(new) == story(graph)
 
 
 def test_a_branch_of_the_same_name_is_another_branch_in_every_point(graph, tmp_path):
-    told = []
+    reported = []
     for name in ("Alan", "Tony"):
         graph.branches.create("dev")
         graph.append(people(name), branch="dev")
-        told.append(story(graph))
+        reported.append(story(graph))
         graph.maintenance.backup(tmp_path / "b")
         graph.branches.delete("dev")
     for number, point in enumerate(backup_points(tmp_path / "b")):
         restore(tmp_path / "b", tmp_path / f"{number}.omni", point=point.point)
         with Graph.open(tmp_path / f"{number}.omni") as restored:
-            assert story(restored) == told[number]
+            assert story(restored) == reported[number]
 
 
 def test_what_is_not_published_is_no_part_of_it(graph, tmp_path):
@@ -168,7 +168,7 @@ def test_what_is_not_published_is_no_part_of_it(graph, tmp_path):
         for branch in ("main", "dev"):
             assert list(restored.snapshot(branch).export()) == list(graph.snapshot(branch).export())
             report = restored.maintenance.repair(branch)
-            assert {each.lance_head_version - each.manifest_version for each in report.tables} == {
+            assert {item.lance_head_version - item.manifest_version for item in report.tables} == {
                 0
             }
         restored.append(people("Tony"), branch="dev")
@@ -185,11 +185,11 @@ def test_earlier_schemas_and_dropped_types_come_along(tmp_path):
         graph.schema.apply(SCHEMA)
         graph.schema.apply(SCHEMA + "node Place { name: String @key  size: I32? }")
         graph.load([{"type": "Place", "data": {"name": "Oslo", "size": 3}}])
-        told, then = story(graph), list(graph.snapshot(commit=placed).export())
+        reported, then = story(graph), list(graph.snapshot(commit=placed).export())
         graph.maintenance.backup(tmp_path / "b")
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert story(restored) == told
+        assert story(restored) == reported
         assert list(restored.snapshot(commit=placed).export()) == then
         restored.schema.apply(SCHEMA)
         restored.append(people("Alan"))
@@ -220,25 +220,25 @@ def once(work):
     """A progress callback that does something at the first call."""
     done = []
 
-    def tell(_):
+    def notify(_):
         if not done:
             done.append(True)
             work()
 
-    return tell
+    return notify
 
 
 def test_commits_beside_a_backup_are_in_the_next_one(graph, tmp_path):
-    told = story(graph)
+    reported = story(graph)
     graph.maintenance.backup(tmp_path / "b", on_progress=once(lambda: graph.append(people("Alan"))))
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert story(restored) == told
+        assert story(restored) == reported
     assert graph.snapshot().count("Person") == 3
 
 
 def test_a_schema_that_is_applied_beside_a_backup_is_in_the_next_one(graph, tmp_path):
-    told = story(graph)
+    reported = story(graph)
     change = once(lambda: graph.schema.apply(SCHEMA + "node Place { name: String @key }"))
     graph.maintenance.backup(tmp_path / "b", on_progress=change)
     graph.maintenance.backup(tmp_path / "b")
@@ -246,7 +246,7 @@ def test_a_schema_that_is_applied_beside_a_backup_is_in_the_next_one(graph, tmp_
     restore(tmp_path / "b", tmp_path / "r.omni", point=first.point)
     restore(tmp_path / "b", tmp_path / "s.omni", point=second.point)
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert story(restored) == told
+        assert story(restored) == reported
         assert "Place" not in restored.catalog.node_types
     with Graph.open(tmp_path / "s.omni") as restored:
         assert "Place" in restored.catalog.node_types
@@ -294,16 +294,16 @@ def test_history_that_is_cleaned_up_beside_a_backup_is_not_in_it(graph, tmp_path
 
 def test_a_clone_goes_its_own_way(tmp_path):
     with filled(tmp_path / "g.omni") as graph:
-        told = story(graph)
+        reported = story(graph)
         report = clone(tmp_path / "g.omni", tmp_path / "c.omni", durability="os")
         assert report.point is None
         assert report.files > 0
         with Graph.open(tmp_path / "c.omni", durability="os") as copy:
-            assert story(copy) == told
+            assert story(copy) == reported
             copy.append(people("Niklaus"), branch="team/x")
             copy.merge("team/x", "dev")
             now = story(copy)
-        assert story(graph) == told
+        assert story(graph) == reported
     clone(tmp_path / "c.omni", tmp_path / "d.omni", durability="os")
     shutil.rmtree(tmp_path / "c.omni")
     with Graph.open(tmp_path / "d.omni") as copy:
@@ -336,9 +336,9 @@ def test_a_place_that_is_taken_is_refused_and_left_alone(kept, graph, tmp_path):
 
 
 def test_places_that_make_no_sense_are_refused(graph, tmp_path):
-    for place in (tmp_path / "g.omni", tmp_path / "g.omni/inside", tmp_path):
+    for location in (tmp_path / "g.omni", tmp_path / "g.omni/inside", tmp_path):
         with pytest.raises(InputError):
-            graph.maintenance.backup(place)
+            graph.maintenance.backup(location)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError):
         graph.maintenance.backup(tmp_path / "file")
@@ -355,9 +355,9 @@ def test_places_that_make_no_sense_are_refused(graph, tmp_path):
 
 def test_what_is_no_backup_cannot_be_restored(kept, tmp_path):
     backup, _ = kept
-    for place, point in ((tmp_path / "nothing", None), (tmp_path, None), (backup, "01H")):
+    for location, point in ((tmp_path / "nothing", None), (tmp_path, None), (backup, "01H")):
         with pytest.raises(NotFound):
-            restore(place, tmp_path / "r.omni", point=point)
+            restore(location, tmp_path / "r.omni", point=point)
     assert os.listdir(tmp_path) == []
 
 
@@ -410,24 +410,24 @@ def test_a_graph_that_is_damaged_is_not_kept(graph, tmp_path):
 
 
 def _die_at(files):
-    def tell(progress):
+    def notify(progress):
         if progress.done == files:
             os._exit(9)
 
-    return tell
+    return notify
 
 
-def _backup_and_die(graph, place, files):
+def _backup_and_die(graph, location, files):
     with Graph.open(graph, durability="os") as opened:
-        opened.maintenance.backup(place, on_progress=_die_at(files))
+        opened.maintenance.backup(location, on_progress=_die_at(files))
 
 
-def _restore_and_die(backup, place, files):
-    restore(backup, place, durability="os", on_progress=_die_at(files))
+def _restore_and_die(backup, location, files):
+    restore(backup, location, durability="os", on_progress=_die_at(files))
 
 
-def _clone_and_die(graph, place, files):
-    clone(graph, place, durability="os", on_progress=_die_at(files))
+def _clone_and_die(graph, location, files):
+    clone(graph, location, durability="os", on_progress=_die_at(files))
 
 
 def _killed(work, *args):
@@ -439,7 +439,7 @@ def _killed(work, *args):
 
 def test_a_backup_that_was_killed_goes_on_where_it_stopped(tmp_path):
     with filled(tmp_path / "g.omni") as graph:
-        told = story(graph)
+        reported = story(graph)
         _killed(_backup_and_die, tmp_path / "g.omni", tmp_path / "b", 40)
         assert backup_points(tmp_path / "b") == []
         with pytest.raises(NotFound) as caught:
@@ -447,10 +447,10 @@ def test_a_backup_that_was_killed_goes_on_where_it_stopped(tmp_path):
         assert "incomplete" in caught.value.message
         report = graph.maintenance.backup(tmp_path / "b")
         assert report.copied_files <= report.files - 40
-    assert [each.point for each in backup_points(tmp_path / "b")] == [report.point]
+    assert [backup_point.point for backup_point in backup_points(tmp_path / "b")] == [report.point]
     restore(tmp_path / "b", tmp_path / "r.omni")
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert story(restored) == told
+        assert story(restored) == reported
         assert restored.maintenance.verify().problems == ()
 
 
@@ -463,13 +463,13 @@ def test_a_backup_that_was_killed_goes_on_where_it_stopped(tmp_path):
     ],
 )
 def test_a_restore_that_was_killed_is_gone_on_with(kept, tmp_path, files):
-    backup, told = kept
+    backup, reported = kept
     total = len(backup_points(backup)[0].files)
     _killed(_restore_and_die, backup, tmp_path / "r.omni", min(files, total))
     assert not (tmp_path / "r.omni").exists()
     restore(backup, tmp_path / "r.omni", durability="os")
     with Graph.open(tmp_path / "r.omni") as restored:
-        assert story(restored) == told
+        assert story(restored) == reported
     assert os.listdir(tmp_path) == ["r.omni"]
 
 
@@ -480,20 +480,20 @@ def test_a_clone_that_was_killed_becomes_one_of_the_graph_as_it_is_now(tmp_path)
         graph.branches.delete("team/x")
         graph.append(people("Niklaus"), branch="dev")
         clone(tmp_path / "g.omni", tmp_path / "c.omni", durability="os")
-        told = story(graph)
+        reported = story(graph)
     with Graph.open(tmp_path / "c.omni") as copy:
-        assert story(copy) == told
+        assert story(copy) == reported
         assert copy.maintenance.verify().problems == ()
 
 
-def _write(place, ready, stop):
+def _write(location, ready, stop):
     """Pairs of people that know each other, on a branch that main takes over again and again."""
-    with Graph.open(place, durability="os") as graph:
+    with Graph.open(location, durability="os") as graph:
         number = 0
         while not stop.is_set():
             number += 1
             a, b = f"a{number}", f"b{number}"
-            pair = [{"type": "Person", "data": {"name": each}} for each in (a, b)]
+            pair = [{"type": "Person", "data": {"name": item}} for item in (a, b)]
             graph.load([*pair, *knows(a, b)], branch="dev")
             graph.merge("dev")
             ready.set()
@@ -523,8 +523,8 @@ def test_backups_beside_a_writer_are_moments_of_its_graph(graph, tmp_path):
                 assert list(restored.snapshot(branch).export()) == list(
                     graph.snapshot(commit=head).export()
                 )
-            ids = {each.commit_id for b in ("main", "dev") for each in restored.commits(b)}
-            merged = {each.merged_parent for each in restored.commits()} - {None}
+            ids = {item.commit_id for b in ("main", "dev") for item in restored.commits(b)}
+            merged = {item.merged_parent for item in restored.commits()} - {None}
             assert merged <= ids
             assert restored.maintenance.verify().problems == ()
             restored.append(people("Niklaus"), branch="dev")

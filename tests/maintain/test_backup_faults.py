@@ -58,8 +58,8 @@ def test_a_new_graph_that_could_not_be_moved_to_its_place_is_gone_on_with(graph,
     assert not target.exists()
     copy()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "g.omni", "new.omni"]
-    with Graph.open(target, "r") as found:
-        assert found.snapshot().count("Person") == 1
+    with Graph.open(target, "r") as actual:
+        assert actual.snapshot().count("Person") == 1
     assert not list((target / "__recovery").glob("*"))
 
 

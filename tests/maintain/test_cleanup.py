@@ -73,8 +73,8 @@ def manifest_versions(graph, branch=None):
 
 
 def names(source):
-    found = source if not isinstance(source, Graph) else source.snapshot()
-    return sorted(found.read("Person", ["name"])["name"].to_pylist())
+    actual = source if not isinstance(source, Graph) else source.snapshot()
+    return sorted(actual.read("Person", ["name"])["name"].to_pylist())
 
 
 def size_of(graph):
@@ -291,8 +291,8 @@ def test_two_branches_can_be_merged_afterwards(graph):
     write(graph, *"uvw")
     clean(graph)
     graph.merge("feat", into="main")
-    found = graph.snapshot().read("Person", ["name", "age"]).to_pylist()
-    assert {row["name"]: row["age"] for row in found if row["age"]} == {"a": 2, "b": 3}
+    actual = graph.snapshot().read("Person", ["name", "age"]).to_pylist()
+    assert {row["name"]: row["age"] for row in actual if row["age"]} == {"a": 2, "b": 3}
 
 
 def test_crossed_merges_can_go_on_afterwards(graph):
@@ -333,19 +333,20 @@ def test_what_a_tag_names_stays(graph):
 
 def test_a_snapshot_that_is_held_stays_readable(graph):
     write(graph, *"ab")
-    held = graph.snapshot()
+    pinned = graph.snapshot()
     with Graph.open(graph.uri) as other:
         write(other, *"cd")
         clean(other)
         clean(other)
-    assert names(held) == ["a", "b"]
+    assert names(pinned) == ["a", "b"]
     assert [
         row["p.name"]
         for row in graph.query(
-            "query q() { match { $p: Person } return { $p.name } order { $p.name } }", snapshot=held
+            "query q() { match { $p: Person } return { $p.name } order { $p.name } }",
+            snapshot=pinned,
         ).rows()
     ] == ["a", "b"]
-    del held
+    del pinned
     gc.collect()
     clean(graph)
     assert len(versions(graph)) == 1
@@ -505,11 +506,11 @@ def test_a_dry_run_tells_what_the_next_run_removes(graph):
     graph.maintenance.optimize()
     old(leave_file(graph), days=9)
     before = size_of(graph)
-    told = clean(graph, dry_run=True)
+    reported = clean(graph, dry_run=True)
     assert size_of(graph) == before
-    assert told.dry_run
+    assert reported.dry_run
     report = clean(graph)
-    assert {**told.to_json(), "dry_run": False} == report.to_json()
+    assert {**reported.to_json(), "dry_run": False} == report.to_json()
     assert before - size_of(graph) == report.bytes_removed
     assert report.forks.count == 1
     assert report.files.count == 1
@@ -680,10 +681,10 @@ def test_a_table_that_was_dropped_loses_its_rows_when_no_state_shows_it(graph):
     assert graph.snapshot(tag="before").count("Company") == 3
     graph.tags.delete("before")
     write(graph, *"cd")
-    told = clean(graph, dry_run=True)
+    reported = clean(graph, dry_run=True)
     before = size_of(graph)
     report = clean(graph)
-    assert report.dropped == told.dropped
+    assert report.dropped == reported.dropped
     assert report.dropped.count == 1
     assert size_of(graph) < before
     with pytest.raises(HistoryGone):
@@ -755,7 +756,7 @@ def test_a_branch_that_cannot_be_read_keeps_everything(graph):
     newest.write_bytes(b"no manifest at all, but long enough to be one")
     with Graph.open(graph.uri) as other:
         report = clean(other)
-        assert [each.what for each in report.skipped] == [
+        assert [item.what for item in report.skipped] == [
             "files of '__manifest'",
             "branch 'bad'",
         ]
@@ -778,12 +779,12 @@ def test_an_interrupted_write_is_settled_first(graph):
 
 def test_a_write_that_cannot_be_settled_stops_it(graph):
     write(graph, *"ab")
-    found = pin(graph)
+    actual = pin(graph)
     entry = {
         "table_key": PERSON,
-        "table_path": f"{graph.uri}/{found.location}",
-        "expected_version": found.version + 5,
-        "post_commit_pin": found.version + 6,
+        "table_path": f"{graph.uri}/{actual.location}",
+        "expected_version": actual.version + 5,
+        "post_commit_pin": actual.version + 6,
     }
     leave_sidecar(graph.uri, entry)
     before = size_of(graph)
@@ -855,6 +856,6 @@ def test_a_branch_that_is_deleted_meanwhile_is_no_error(graph, monkeypatch):
 
 def test_progress_is_told(graph):
     write(graph, *"ab")
-    told = []
-    clean(graph, on_progress=told.append)
-    assert {at.phase for at in told} == {"looking", "removing"}
+    reported = []
+    clean(graph, on_progress=reported.append)
+    assert {at.phase for at in reported} == {"looking", "removing"}

@@ -89,28 +89,30 @@ class Twins:
                 self.clean()
         for branch in self.cleaned.branches.list():
             head = self.cleaned.snapshot(branch)
-            found = rows(head)
-            assert found == rows(self.other.snapshot(branch)), branch
-            self.states[head.commit_id] = found
+            actual = rows(head)
+            assert actual == rows(self.other.snapshot(branch)), branch
+            self.states[head.commit_id] = actual
 
     def clean(self):
         keep, older = self.chance.choice([(1, None), (2, 0), (3, None), (None, 0), (0, 0)])
-        told = self.cleaned.maintenance.cleanup(keep, older, min_age=0, dry_run=True)
+        reported = self.cleaned.maintenance.cleanup(keep, older, min_age=0, dry_run=True)
         report = self.cleaned.maintenance.cleanup(keep, older, min_age=0)
-        assert {**told.to_json(), "dry_run": False} == report.to_json()
+        assert {**reported.to_json(), "dry_run": False} == report.to_json()
         assert {table.error for table in report.tables} == {None}
         assert report.skipped == ()
         self.look_back()
 
     def look_back(self):
-        known = {c.commit_id for b in self.cleaned.branches.list() for c in self.cleaned.commits(b)}
-        for commit in known & set(self.states):
+        existing = {
+            c.commit_id for b in self.cleaned.branches.list() for c in self.cleaned.commits(b)
+        }
+        for commit in existing & set(self.states):
             try:
-                found = rows(self.cleaned.snapshot(commit=commit))
+                actual = rows(self.cleaned.snapshot(commit=commit))
             except HistoryGone:
                 self.gone += 1
                 continue
-            assert found == self.states[commit]
+            assert actual == self.states[commit]
         for tag, expected in self.tagged.items():
             assert rows(self.cleaned.snapshot(tag=tag)) == expected
 

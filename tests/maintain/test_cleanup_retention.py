@@ -68,8 +68,8 @@ def commit(name, version, branch=None, parent=None, merged=None, age=0.0):
     return CommitRow(name, version, branch, made, parent, merged)
 
 
-def state(version, row=None, places=(), age=0.0):
-    shown = frozenset(TableVersion("nodes/p", None, place) for place in places)
+def state(version, row=None, locations=(), age=0.0):
+    shown = frozenset(TableVersion("nodes/p", None, location) for location in locations)
     return GraphState(None, version, NOW - hours(age), row, shown)
 
 
@@ -96,8 +96,8 @@ def test_a_commit_stays_that_became_a_later_version_than_it_was_meant_to():
 
 def test_what_was_shown_within_some_time_is_young():
     states = [state(n, age=age) for n, age in ((1, 9.0), (2, 6.0), (3, 4.0), (4, 1.0))]
-    found = [s.version for s in recent_states(policy(), states, hours(5))]
-    assert found == [2, 3, 4]
+    actual = [s.version for s in recent_states(policy(), states, hours(5))]
+    assert actual == [2, 3, 4]
     assert [s.version for s in recent_states(policy(), states, hours(0))] == [4]
     assert len(recent_states(policy(), states, hours(50))) == 4
 
@@ -115,7 +115,7 @@ def lineage(*rows, gone=()):
 
 
 FORKED = (("r", None, None), ("s", "r", None), ("a", "s", None), ("b", "s", None), ("c", "r", None))
-CROSSED = (
+REACHED = (
     ("r", None, None),
     ("a", "r", None),
     ("b", "r", None),
@@ -132,7 +132,7 @@ def test_what_two_branches_came_from_is_needed():
 
 
 def test_crossed_merges_need_all_bases_and_what_those_came_from():
-    assert lineage(*CROSSED).merge_bases(["ab", "ba"]) == {"a", "b", "r"}
+    assert lineage(*REACHED).merge_bases(["ab", "ba"]) == {"a", "b", "r"}
 
 
 def test_a_base_that_is_gone_is_replaced_by_what_came_before_it():

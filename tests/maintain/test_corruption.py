@@ -32,8 +32,8 @@ PERSON = "node:Person"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Rows of which one is deleted, indexes, and a branch with a copy of its own."""
-    place = tmp_path_factory.mktemp("made") / "g.omni"
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp("made") / "g.omni"
+    with Graph.init(location, SCHEMA, durability="os") as graph:
         names = [f"n{n:03}" for n in range(200)]
         graph.append({"Person": pa.table({"name": names, "age": pa.array(range(200), pa.int32())})})
         graph.load([{"edge": "Knows", "from": "n001", "to": "n002"}])
@@ -41,19 +41,19 @@ def made(tmp_path_factory):
         graph.indexes.ensure()
         graph.branches.create("feat")
         graph.load([{"type": "Person", "data": {"name": "new"}}], branch="feat")
-    assert verify_graph(place).problems == ()
-    kept = place.with_name("kept")
-    shutil.copytree(place, kept)
-    return place, kept
+    assert verify_graph(location).problems == ()
+    kept = location.with_name("kept")
+    shutil.copytree(location, kept)
+    return location, kept
 
 
 @pytest.fixture
 def path(made):
     """The graph as it was made, at its place: a branch knows where it was made."""
-    place, kept = made
-    shutil.rmtree(place)
-    shutil.copytree(kept, place)
-    return place
+    location, kept = made
+    shutil.rmtree(location)
+    shutil.copytree(kept, location)
+    return location
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -140,16 +140,16 @@ FILES = [
     (manifest_manifest, "__manifest"),
     (branch_data, PERSON),
 ]
-each_file = pytest.mark.parametrize(
+every_file = pytest.mark.parametrize(
     ("find", "table"), FILES, ids=[find.__name__ for find, _ in FILES]
 )
 
 
-@each_file
-@pytest.mark.parametrize("place", [0.05, 0.5, 0.97])
-def test_a_flipped_byte_is_found_and_named(find, table, place, path):
+@every_file
+@pytest.mark.parametrize("position", [0.05, 0.5, 0.97])
+def test_a_flipped_byte_is_found_and_named(find, table, position, path):
     file = find(path)
-    flip(file, place)
+    flip(file, position)
     report = verify_graph(path)
     (problem,) = [p for p in report.problems if p.code is ProblemCode.CHECKSUM_MISMATCH]
     assert (problem.file, problem.table) == (named(path, file), table)
@@ -160,7 +160,7 @@ def test_a_flipped_byte_is_found_and_named(find, table, place, path):
         say_it_in_our_words(path)
 
 
-@each_file
+@every_file
 def test_a_truncated_file_is_found_and_named(find, table, path):
     file = find(path)
     cut(file)
@@ -169,7 +169,7 @@ def test_a_truncated_file_is_found_and_named(find, table, path):
     say_it_in_our_words(path)
 
 
-@each_file
+@every_file
 def test_a_file_that_is_gone_is_found_and_named(find, table, path):
     file = find(path)
     file.unlink()
@@ -186,8 +186,8 @@ def test_a_file_that_is_gone_is_found_and_named(find, table, path):
 
 def test_a_manifest_of_a_table_that_is_gone_leaves_a_pin_that_does_not_open(path):
     table_manifest(path).unlink()
-    found = {p.code for p in verify_graph(path).problems if p.table == PERSON}
-    assert ProblemCode.TABLE_UNREADABLE in found
+    actual = {p.code for p in verify_graph(path).problems if p.table == PERSON}
+    assert ProblemCode.TABLE_UNREADABLE in actual
 
 
 def test_a_graph_whose_manifest_is_cut_does_not_open_but_is_verified(path):
@@ -198,9 +198,9 @@ def test_a_graph_whose_manifest_is_cut_does_not_open_but_is_verified(path):
         Ending(caught.value).check_words()
         assert caught.value.hint
     report = verify_graph(path)
-    found = {problem.code: problem for problem in report.problems}
-    assert found[ProblemCode.MANIFEST_UNREADABLE].hint == "restore the graph from a backup"
-    assert ProblemCode.CHECKSUM_MISMATCH in found
+    actual = {problem.code: problem for problem in report.problems}
+    assert actual[ProblemCode.MANIFEST_UNREADABLE].hint == "restore the graph from a backup"
+    assert ProblemCode.CHECKSUM_MISMATCH in actual
 
 
 def test_a_copy_from_before_the_damage_is_sound_again(path, tmp_path):
@@ -222,7 +222,7 @@ def test_a_damaged_index_is_built_anew(damage, path):
     with Graph.open(path) as graph:
         report = graph.maintenance.verify()
         hints = {problem.hint for problem in report.problems if problem.table == PERSON}
-        (hint,) = {each for each in hints if "indexes.rebuild" in each}
+        (hint,) = {item for item in hints if "indexes.rebuild" in item}
         column = hint.split("'")[3]
         graph.indexes.rebuild(PERSON, column)
         after = graph.maintenance.verify(checksums=False)
@@ -255,8 +255,8 @@ def test_a_directory_of_a_branch_that_is_not_there_is_named(path):
     shutil.copytree(copy, home / "tree/ghost")
     shutil.copytree(path / "__manifest/tree/feat", path / "__manifest/tree/ghost")
     report = verify_graph(path)
-    found = {(p.code, p.file, p.weight) for p in report.problems}
-    assert found == {
+    actual = {(p.code, p.file, p.weight) for p in report.problems}
+    assert actual == {
         (ProblemCode.ORPHAN_BRANCH, "__manifest/tree/ghost", Weight.WARNING),
         (ProblemCode.ORPHAN_FORK, named(path, home / "tree/ghost"), Weight.WARNING),
     }
@@ -281,8 +281,8 @@ def test_a_reference_without_its_branch_is_named(path):
 def test_a_garbage_reference_is_named(path):
     reference = path / "__manifest/_refs/branches/feat.json"
     reference.write_text("garbage")
-    found = {p.code: p for p in verify_graph(path).problems}
-    assert found[ProblemCode.BRANCH_REFERENCE_DAMAGED].file == named(path, reference)
+    actual = {p.code: p for p in verify_graph(path).problems}
+    assert actual[ProblemCode.BRANCH_REFERENCE_DAMAGED].file == named(path, reference)
     say_it_in_our_words(path)
 
 
@@ -308,9 +308,9 @@ def test_versions_on_other_branches_are_read_beside_a_garbage_reference_of_a_tab
     reference.write_text("garbage")
     data_file(path).unlink()
     report = verify_graph(path)
-    found = {(p.code, p.table, p.branch) for p in report.problems}
-    assert (ProblemCode.HISTORY_UNREADABLE, PERSON, "main") in found
-    assert (ProblemCode.FILE_MISSING, PERSON, None) in found
+    actual = {(p.code, p.table, p.branch) for p in report.problems}
+    assert (ProblemCode.HISTORY_UNREADABLE, PERSON, "main") in actual
+    assert (ProblemCode.FILE_MISSING, PERSON, None) in actual
     assert report.unnamed == 0
 
 

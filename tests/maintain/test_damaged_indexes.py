@@ -14,7 +14,7 @@ from omnigraph.errors import StorageCorrupt
 from omnigraph.maintain.optimize.indexes import DAMAGED
 from omnigraph.storage import first_read
 from omnigraph.storage.tables.fragments import locate_table, open_version
-from tests.faults.damaged_reads import answers, make
+from tests.faults.damaged_reads import make, responses
 
 DOC, LIKES = "node:Doc", "edge:Likes"
 INDEXES = {
@@ -28,15 +28,15 @@ INDEXES = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    place = tmp_path_factory.mktemp("indexes") / "g.omni"
-    make(place)
-    return place, answers(place, writes=False), answers_after_writes(place)
+    location = tmp_path_factory.mktemp("indexes") / "g.omni"
+    make(location)
+    return location, responses(location, writes=False), responses_after_writes(location)
 
 
-def answers_after_writes(place):
-    again = place.with_name("again.omni")
-    shutil.copytree(place, again)
-    return answers(again, writes=True)
+def responses_after_writes(location):
+    again = location.with_name("again.omni")
+    shutil.copytree(location, again)
+    return responses(again, writes=True)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def segments(path, key):
     """The files of the segments by the names of their indexes."""
     table = table_of(path, key)
     return {
-        index.name: [table / "_indices" / str(each.uuid) for each in index.segments]
+        index.name: [table / "_indices" / str(segment.uuid) for segment in index.segments]
         for index in lance.dataset(str(table)).describe_indices()
     }
 
@@ -70,7 +70,7 @@ def damage(path, name, key=DOC):
 def spoil(file: Path) -> None:
     raw = bytearray(file.read_bytes())
     middle = len(raw) // 2
-    raw[middle - 20 : middle + 20] = bytes(each ^ 0xFF for each in raw[middle - 20 : middle + 20])
+    raw[middle - 20 : middle + 20] = bytes(item ^ 0xFF for item in raw[middle - 20 : middle + 20])
     file.write_bytes(raw)
 
 
@@ -85,7 +85,7 @@ def test_everything_is_found_without_it_and_only_it_is_built_anew(path, made, na
     key = INDEXES[name]
     before = {k: segments(path, k) for k in (DOC, LIKES)}
     damage(path, name, key)
-    assert answers(path, writes=False) == made[1]
+    assert responses(path, writes=False) == made[1]
     with Graph.open(path, durability="os") as graph:
         assert {n: why for n, why in rebuilds(graph).items() if why} == {(key, name): DAMAGED}
         (reasons,) = [t.reasons for t in graph.maintenance.doctor().tables if t.table_key == key]
@@ -97,20 +97,20 @@ def test_everything_is_found_without_it_and_only_it_is_built_anew(path, made, na
     after = {k: segments(path, k) for k in (DOC, LIKES)}
     changed = [n for k in after for n in after[k] if after[k][n] != before[k][n]]
     assert changed == [name]
-    assert answers(path, writes=False) == made[1]
+    assert responses(path, writes=False) == made[1]
 
 
 def test_writes_do_without_it(path, made):
     damage(path, "id_equality")
     damage(path, "src_equality", LIKES)
-    assert answers(path, writes=True) == made[2]
-    after = answers(path, writes=False)
+    assert responses(path, writes=True) == made[2]
+    after = responses(path, writes=False)
     assert after == made[2]
     with Graph.open(path, durability="os") as graph:
         graph.indexes.ensure()
         graph.maintenance.cleanup(keep_versions=1, min_age=0)
     assert verify_graph(path).problems == ()
-    assert answers(path, writes=False) == after
+    assert responses(path, writes=False) == after
 
 
 def test_optimize_builds_it_anew(path, made):
@@ -118,7 +118,7 @@ def test_optimize_builds_it_anew(path, made):
     with Graph.open(path, durability="os") as graph:
         graph.maintenance.optimize()
         assert not any(rebuilds(graph).values())
-    assert answers(path, writes=False) == made[1]
+    assert responses(path, writes=False) == made[1]
     with Graph.open(path, durability="os") as graph:
         graph.maintenance.cleanup(keep_versions=1, min_age=0)
     assert verify_graph(path).problems == ()
@@ -127,7 +127,7 @@ def test_optimize_builds_it_anew(path, made):
 def test_an_index_that_lost_a_file_is_damaged(path, made):
     (folder,) = segments(path, DOC)["name_equality"]
     (folder / "page_lookup.lance").unlink()
-    assert answers(path, writes=False) == made[1]
+    assert responses(path, writes=False) == made[1]
 
 
 def test_without_records_the_form_of_a_file_is_looked_at(path, made):
@@ -135,7 +135,7 @@ def test_without_records_the_form_of_a_file_is_looked_at(path, made):
     (folder,) = segments(path, DOC)["number_equality"]
     for file in folder.glob("*.lance"):
         file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\0")
-    assert answers(path, writes=False) == made[1]
+    assert responses(path, writes=False) == made[1]
     with Graph.open(path, "r") as graph:
         assert rebuilds(graph)[DOC, "number_equality"] == DAMAGED
 
@@ -155,9 +155,9 @@ def test_other_processes_are_sent_a_version_without_indexes(path):
     damage(path, "number_equality")
     with Graph.open(path, "r") as graph:
         pin = graph._handle.store.manifest(None).current().pins[DOC]
-        place = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
-    assert place.has_damaged_index
-    table = open_version(place)
+        location = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
+    assert location.has_damaged_index
+    table = open_version(location)
     assert table.indexes() == {}
     assert table.count(pc.field("number") == 100) == 1
 
@@ -236,6 +236,6 @@ def test_what_a_process_wrote_itself_it_does_not_compare(path, compared):
 def test_a_record_that_is_damaged_damages_no_file(path, made):
     for record in (path / "__checksums").iterdir():
         record.write_text(record.read_text().replace("sha256:", "sha256:0"))
-    assert answers(path, writes=False) == made[1]
+    assert responses(path, writes=False) == made[1]
     with Graph.open(path, "r") as graph:
         assert not any(rebuilds(graph).values())

@@ -69,8 +69,8 @@ def examined(graph, **options):
 
 def commands(report):
     """What is to be run, by the word that follows the name of the program."""
-    assert all(each.command.startswith("omnigraph ") for each in report.advice)
-    return [each.command.split()[1] for each in report.advice]
+    assert all(item.command.startswith("omnigraph ") for item in report.advice)
+    return [item.command.split()[1] for item in report.advice]
 
 
 def died(graph, table_key, *, seconds, moved=False):
@@ -110,14 +110,14 @@ def test_what_it_says_is_what_lies_there(graph):
     graph.append(people("x"))
     graph.mutate('query m() { delete Person where name = "p3" }')
     report, _ = examined(graph)
-    person, place = report.table("node:Person"), location(graph, "node:Person")
-    dataset = lance.dataset(str(place))
-    assert person.versions == len(list(place.glob("_versions/*.manifest")))
+    person, path = report.table("node:Person"), location(graph, "node:Person")
+    dataset = lance.dataset(str(path))
+    assert person.versions == len(list(path.glob("_versions/*.manifest")))
     assert person.fragments == len(dataset.get_fragments())
     assert (person.rows, person.deleted_rows) == (20, 1)
-    assert person.size == sum(file.stat().st_size for file in place.glob("data/*.lance"))
+    assert person.size == sum(file.stat().st_size for file in path.glob("data/*.lance"))
     assert person.index_size == sum(
-        file.stat().st_size for file in place.glob("_indices/*/*") if file.is_file()
+        file.stat().st_size for file in path.glob("_indices/*/*") if file.is_file()
     )
     assert person.uncovered_rows == 1
     versions = list((Path(graph.uri) / "__manifest" / "_versions").glob("*.manifest"))
@@ -201,14 +201,14 @@ def test_writes_that_stage_are_told(graph):
     snapshot = graph._handle.store.manifest(None).current()
     operation = write_staging_marker(graph._handle.store, None, snapshot)
     report, page = examined(graph)
-    assert [each.operation for each in report.staging] == [operation]
+    assert [item.operation for item in report.staging] == [operation]
     assert report.is_healthy
     assert operation in page
 
 
 def test_a_table_that_cannot_be_read_is_told_and_the_rest_too(graph):
-    place = location(graph, "node:Person")
-    for file in place.glob("_versions/*.manifest"):
+    path = location(graph, "node:Person")
+    for file in path.glob("_versions/*.manifest"):
         file.write_bytes(b"no manifest")
     report, page = examined(graph)
     assert report.table("node:Person").error
@@ -227,8 +227,8 @@ def test_the_oldest_pin_is_told_with_who_holds_it(graph):
     for name in ("y", "z"):
         graph.append(people(name))
     report, page = examined(graph)
-    found = report.oldest
-    assert (found.kind, found.name, found.table_key, found.behind) == (
+    actual = report.oldest
+    assert (actual.kind, actual.name, actual.table_key, actual.behind) == (
         "branch",
         "old",
         "node:Person",
@@ -236,8 +236,8 @@ def test_the_oldest_pin_is_told_with_who_holds_it(graph):
     )
     assert "3 behind the newest, by branch old" in page
     graph.branches.delete("old")
-    found = examined(graph)[0].oldest
-    assert (found.kind, found.name, found.behind) == ("tag", "v1", 2)
+    actual = examined(graph)[0].oldest
+    assert (actual.kind, actual.name, actual.behind) == ("tag", "v1", 2)
 
 
 def test_a_branch_is_looked_at_on_its_own(graph):

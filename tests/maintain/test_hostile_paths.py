@@ -78,9 +78,9 @@ def top(made, tmp_path):
 
 @pytest.fixture
 def outside(top):
-    found = Outside(top)
-    yield found
-    found.close()
+    actual = Outside(top)
+    yield actual
+    actual.close()
 
 
 @pytest.fixture
@@ -88,9 +88,9 @@ def table(top):
     return next((top / "g.omni/nodes").iterdir()).name
 
 
-def files(place: Path) -> dict[str, bytes]:
-    found = (path for path in sorted(place.rglob("*")) if path.is_file())
-    return {str(path.relative_to(place)): path.read_bytes() for path in found}
+def files(position: Path) -> dict[str, bytes]:
+    actual = (path for path in sorted(position.rglob("*")) if path.is_file())
+    return {str(path.relative_to(position)): path.read_bytes() for path in actual}
 
 
 def reopened(top: Path, mode: str = "rw") -> Graph:
@@ -102,12 +102,12 @@ def reopened(top: Path, mode: str = "rw") -> Graph:
 
 def forge(path: Path, change) -> dict:
     """Change a point so that its checksum is right."""
-    told = json.loads(path.read_text())
-    told.pop("sum")
-    change(told)
-    told["sum"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps(told))
-    return told
+    reported = json.loads(path.read_text())
+    reported.pop("sum")
+    change(reported)
+    reported["sum"] = hashlib.sha256(json.dumps(reported, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(reported))
+    return reported
 
 
 def newest_point(top: Path) -> Path:
@@ -121,10 +121,10 @@ def test_a_point_with_a_path_that_leads_out_makes_no_graph(top, outside, table):
     forms = [*HOSTILE_PATHS, "__recovery/01H.cleanup", "__checksums/x.json", "__topology/x.arrow"]
     for form in forms:
         hostile = outside.path(form, table)
-        for place in (0, 1):
+        for position in (0, 1):
 
-            def change(told, place=place, hostile=hostile):
-                told["files"][0][place] = hostile
+            def change(reported, position=position, hostile=hostile):
+                reported["files"][0][position] = hostile
 
             point.write_text(good)
             forge(point, change)
@@ -148,17 +148,17 @@ def test_a_point_with_a_path_that_leads_out_makes_no_graph(top, outside, table):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda told: told.update(point=new_ulid()),
-        lambda told: told["files"].append(told["files"][0]),
-        lambda told: told["files"][0].__setitem__(2, -1),
-        lambda told: told["files"][0].__setitem__(2, "7"),
-        lambda told: told["files"][0].__setitem__(3, "../../outside/canary"),
-        lambda told: told["files"][0].append("more"),
-        lambda told: told["branches"].update({"../../outside": 1}),
-        lambda told: told.update(branches=["main"]),
-        lambda told: told.update(files={"a": 1}),
-        lambda told: told.update(taken_at=1e300),
-        lambda told: told.update(branches={"main": "x"}),
+        lambda reported: reported.update(point=new_ulid()),
+        lambda reported: reported["files"].append(reported["files"][0]),
+        lambda reported: reported["files"][0].__setitem__(2, -1),
+        lambda reported: reported["files"][0].__setitem__(2, "7"),
+        lambda reported: reported["files"][0].__setitem__(3, "../../outside/canary"),
+        lambda reported: reported["files"][0].append("more"),
+        lambda reported: reported["branches"].update({"../../outside": 1}),
+        lambda reported: reported.update(branches=["main"]),
+        lambda reported: reported.update(files={"a": 1}),
+        lambda reported: reported.update(taken_at=1e300),
+        lambda reported: reported.update(branches={"main": "x"}),
     ],
 )
 def test_a_point_that_is_not_what_a_backup_writes_is_damaged(top, outside, change):
@@ -171,8 +171,8 @@ def test_a_point_that_is_not_what_a_backup_writes_is_damaged(top, outside, chang
 def test_a_file_that_should_be_another_is_not_restored_in_its_place(top, outside):
     """Both paths are fine by themselves."""
 
-    def change(told):
-        told["files"][0][1] = told["files"][1][1]
+    def change(reported):
+        reported["files"][0][1] = reported["files"][1][1]
 
     forge(newest_point(top), change)
     with pytest.raises(StorageCorrupt):
@@ -181,7 +181,7 @@ def test_a_file_that_should_be_another_is_not_restored_in_its_place(top, outside
 
 def test_a_further_backup_does_not_believe_a_forged_point(top, outside, table):
     hostile = f"nodes/{table}/../../../outside/canary"
-    forge(newest_point(top), lambda told: told["files"][0].__setitem__(0, hostile))
+    forge(newest_point(top), lambda reported: reported["files"][0].__setitem__(0, hostile))
     with reopened(top) as graph:
         graph.maintenance.backup(top / "b")
     outside.must_be_untouched()
@@ -223,12 +223,12 @@ def test_a_sidecar_with_a_path_that_leads_out_is_damaged(table, tmp_path):
             with pytest.raises(StorageCorrupt):
                 Sidecar.from_json(json.dumps(sidecar(additional_registrations=[registration])), "x")
     pin = {"table_key": "node:P", "table_path": "/g", "expected_version": 1, "post_commit_pin": 2}
-    place = {"table_key": "node:X", "table_path": "nodes/1"}
+    location = {"table_key": "node:X", "table_path": "nodes/1"}
     for branch in HOSTILE_BRANCHES:
         for keys in (
             {"branch": branch},
             {"tables": [{**pin, "table_branch": branch}]},
-            {"additional_registrations": [{**place, "table_branch": branch}]},
+            {"additional_registrations": [{**location, "table_branch": branch}]},
         ):
             with pytest.raises(StorageCorrupt):
                 Sidecar.from_json(json.dumps(sidecar(**keys)), "x")
@@ -267,7 +267,7 @@ def test_nobody_recovers_by_a_sidecar_that_leads_out(top, outside, keys):
         reopened(top)
     assert files(top / "g.omni") == before
     assert ProblemCode.SIDECAR_DAMAGED in {
-        each.code for each in verify_graph(top / "g.omni").problems
+        problem.code for problem in verify_graph(top / "g.omni").problems
     }
     with reopened(top, "r") as graph:
         assert graph.snapshot().count("P") == 2
@@ -335,14 +335,14 @@ def test_a_cleanup_intent_that_leads_out_removes_nothing(top, outside, table):
         if form != "nodes/{t}"
     ]
     kept += [intent(top, table, branch=branch, purpose="drop") for branch in HOSTILE_BRANCHES]
-    kept += [intent(top, table, versions=each) for each in ([[1, 10**15]], [[5, 1]], [[-3, 2]])]
+    kept += [intent(top, table, versions=item) for item in ([[1, 10**15]], [[5, 1]], [[-3, 2]])]
     before = files(top / "g.omni")
     with reopened(top) as graph:
         graph.maintenance.cleanup(1, min_age=0)
         graph.maintenance.repair()
         problems = graph.maintenance.verify().problems
     assert all(path.exists() for path in kept)
-    assert {each.code for each in problems} == {ProblemCode.MARKER_DAMAGED}
+    assert {item.code for item in problems} == {ProblemCode.MARKER_DAMAGED}
     assert len(problems) == len(kept)
     assert {path for path in before if "_versions" not in path} - set(files(top / "g.omni")) <= {
         path for path in before if "/data/" in path or "_transactions" in path
@@ -368,7 +368,7 @@ def test_a_record_of_removed_versions_that_leads_out_is_damaged(top, outside, ta
             RemovedVersions.from_text(text)
     (top / "g.omni/__history/removed.json").write_text(text)
     with reopened(top) as graph:
-        codes = {each.code for each in graph.maintenance.verify().problems}
+        codes = {problem.code for problem in graph.maintenance.verify().problems}
         assert ProblemCode.HISTORY_RECORD_DAMAGED in codes
         graph.maintenance.cleanup(1, min_age=0)
         assert graph.maintenance.verify().problems == ()
@@ -390,7 +390,7 @@ def test_a_record_of_checksums_that_leads_out_is_damaged(top, outside, table):
     with reopened(top) as graph:
         graph.snapshot("dev").read("P")
         problems = graph.maintenance.verify().problems
-        assert {each.code for each in problems} == {ProblemCode.CHECKSUM_RECORD_DAMAGED}
+        assert {problem.code for problem in problems} == {ProblemCode.CHECKSUM_RECORD_DAMAGED}
         assert len(problems) == len(names)
         graph.maintenance.backup(top / "b2")
         graph.maintenance.optimize()
@@ -403,7 +403,7 @@ def test_a_record_of_checksums_that_leads_out_is_damaged(top, outside, table):
 )
 def test_a_record_of_checksums_of_another_shape_is_damaged(top, text):
     (top / "g.omni/__checksums" / record_name()).write_text(text)
-    codes = {each.code for each in verify_graph(top / "g.omni").problems}
+    codes = {problem.code for problem in verify_graph(top / "g.omni").problems}
     assert codes == {ProblemCode.CHECKSUM_RECORD_DAMAGED}
 
 
@@ -484,7 +484,7 @@ def test_a_version_file_that_names_another_place_is_not_followed(top, outside, t
             work(graph)
     with reopened(top) as graph:
         # What cannot be looked at is left alone, and told.
-        assert any(each.error for each in graph.maintenance.cleanup(1, min_age=0).tables)
+        assert any(item.error for item in graph.maintenance.cleanup(1, min_age=0).tables)
         assert not graph.maintenance.verify().is_sound
     assert not (top / "c.omni").exists()
     outside.must_be_untouched()
@@ -517,22 +517,22 @@ def test_a_branch_whose_name_decodes_to_another_directory_is_refused(
             graph.maintenance.backup(top / "b2")
     except OmniGraphError:
         pass
-    codes = {each.code for each in verify_graph(top / "g.omni").problems}
+    codes = {problem.code for problem in verify_graph(top / "g.omni").problems}
     assert ProblemCode.BRANCH_REFERENCE_DAMAGED in codes
     outside.must_be_untouched()
 
 
 def test_a_branch_made_from_another_directory_is_refused(top, outside, table):
     for path in (top / "g.omni").rglob("dev.json"):
-        told = json.loads(path.read_text())
-        path.write_text(json.dumps({**told, "parentBranch": "../../../outside"}))
+        reported = json.loads(path.read_text())
+        path.write_text(json.dumps({**reported, "parentBranch": "../../../outside"}))
     with pytest.raises(StorageCorrupt), reopened(top) as graph:
         graph.maintenance.backup(top / "b2")
     assert not verify_graph(top / "g.omni").is_sound
     outside.must_be_untouched()
 
 
-@pytest.mark.parametrize("branch", [each for each in HOSTILE_BRANCHES if each and "\0" not in each])
+@pytest.mark.parametrize("branch", [one for one in HOSTILE_BRANCHES if one and "\0" not in one])
 def test_a_branch_that_a_user_names_leads_nowhere(top, outside, branch):
     with reopened(top) as graph:
         for call in (
@@ -565,5 +565,5 @@ def test_lists_without_end_are_damaged(top, outside):
     recovery.mkdir(exist_ok=True)
     (recovery / "01H.cleanup").write_text(deep)
     (recovery / "01H.staging").write_text(deep)
-    codes = {each.code for each in verify_graph(top / "g.omni").problems}
+    codes = {problem.code for problem in verify_graph(top / "g.omni").problems}
     assert codes == {ProblemCode.MARKER_DAMAGED}

@@ -31,8 +31,8 @@ def docs(*slugs, vectors=True):
 
 
 def states(graph, **options):
-    found = graph.indexes.status(**options).indexes
-    return {(s.column, s.kind.name.lower()): s for s in found if s.table_key == "node:Doc"}
+    actual = graph.indexes.status(**options).indexes
+    return {(s.column, s.kind.name.lower()): s for s in actual if s.table_key == "node:Doc"}
 
 
 def test_rows_are_counted_that_an_index_knows_and_does_not(graph):
@@ -56,11 +56,11 @@ def test_size_and_time_of_an_index_are_those_of_its_files(graph):
     graph.append(docs("a", "b"))
     started = datetime.now(UTC) - timedelta(seconds=1)
     graph.indexes.ensure()
-    found = states(graph)
-    place = Path(graph.uri) / graph._handle.store.manifest(None).current().pins["node:Doc"].location
-    files = [file for file in place.glob("_indices/*/*") if file.is_file()]
-    assert sum(state.size for state in found.values()) == sum(f.stat().st_size for f in files)
-    for state in found.values():
+    actual = states(graph)
+    path = Path(graph.uri) / graph._handle.store.manifest(None).current().pins["node:Doc"].location
+    files = [file for file in path.glob("_indices/*/*") if file.is_file()]
+    assert sum(state.size for state in actual.values()) == sum(f.stat().st_size for f in files)
+    for state in actual.values():
         assert started <= state.created_at <= datetime.now(UTC) + timedelta(seconds=1)
 
 
@@ -81,9 +81,9 @@ def test_recall_is_told_when_asked_for_and_only_of_vectors(graph):
     graph.append(docs("a", "b", "c"))
     graph.indexes.ensure()
     assert states(graph)["vec", "vector"].recall is None
-    found = states(graph, measure_recall=True)
-    assert found["vec", "vector"].recall == 1.0
-    assert found["slug", "text"].recall is None
+    actual = states(graph, measure_recall=True)
+    assert actual["vec", "vector"].recall == 1.0
+    assert actual["slug", "text"].recall is None
 
 
 def test_what_cannot_be_built_yet_says_why(graph):
@@ -97,9 +97,9 @@ def test_what_cannot_be_built_yet_says_why(graph):
 def test_the_report_is_plain_data(graph):
     graph.append(docs("a", "b"))
     graph.indexes.ensure()
-    told = json.loads(json.dumps(graph.indexes.status(measure_recall=True).to_json()))
-    assert list(told) == ["commit_id", "seconds", "built", "indexes"]
-    (vec,) = [each for each in told["indexes"] if each["column"] == "vec"]
+    reported = json.loads(json.dumps(graph.indexes.status(measure_recall=True).to_json()))
+    assert list(reported) == ["commit_id", "seconds", "built", "indexes"]
+    (vec,) = [item for item in reported["indexes"] if item["column"] == "vec"]
     assert list(vec) == [
         "table_key",
         "column",
@@ -118,8 +118,8 @@ def test_the_report_is_plain_data(graph):
         "recall",
     ]
     assert (vec["kind"], vec["rows"], vec["recall"]) == ("vector", 2, 1.0)
-    edges = [each for each in told["indexes"] if each["table_key"] == "edge:Cites"]
-    assert {each["reason"] for each in edges} == {"the table is empty"}
+    edges = [item for item in reported["indexes"] if item["table_key"] == "edge:Cites"]
+    assert {item["reason"] for item in edges} == {"the table is empty"}
 
 
 def test_a_handle_for_reading_tells_it_too(graph):

@@ -227,8 +227,8 @@ def test_rows_that_come_later_are_outside_and_found_all_the_same(filled):
     ]
 
     def results():
-        found = [filled.snapshot().read("Doc", ["slug"], where) for where in conditions]
-        return [sorted(table["slug"].to_pylist()) for table in found]
+        actual = [filled.snapshot().read("Doc", ["slug"], where) for where in conditions]
+        return [sorted(table["slug"].to_pylist()) for table in actual]
 
     assert coverage(filled, "slug") is None
     without = results()
@@ -252,9 +252,9 @@ def test_rows_that_come_later_are_outside_and_found_all_the_same(filled):
 
 
 def test_a_snapshot_from_before_the_indexes_reads_the_same(filled):
-    held = filled.snapshot()
+    pinned = filled.snapshot()
     filled.indexes.ensure()
-    assert held.read("Doc", ["slug"], pc.field("year") == 2)["slug"].to_pylist() == ["b"]
+    assert pinned.read("Doc", ["slug"], pc.field("year") == 2)["slug"].to_pylist() == ["b"]
 
 
 def test_writes_go_on_over_indexed_tables(filled):

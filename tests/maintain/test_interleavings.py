@@ -46,7 +46,7 @@ query years() {
   match { $d: Doc } return { $d.year, count($d) as n, max($d.slug) as last } order { $d.year }
 }
 """
-ASKED = (
+REQUESTED = (
     ("all", {}),
     ("one", {"s": "d3"}),
     ("year", {"y": 1}),
@@ -61,9 +61,9 @@ DOCS = 12
 WORDS = ("red stone", "green stone", "blue green")
 
 
-def answers(graph, snapshot=None, **where):
+def responses(graph, snapshot=None, **where):
     snapshot = snapshot or graph.snapshot(**where)
-    return {name: snapshot.query(QUERIES, name, params).rows() for name, params in ASKED}
+    return {name: snapshot.query(QUERIES, name, params).rows() for name, params in REQUESTED}
 
 
 def scanned(snapshot):
@@ -72,13 +72,13 @@ def scanned(snapshot):
     docs.sort(key=lambda doc: doc["slug"])
     late = sorted((d for d in docs if d["year"] >= 2), key=lambda d: (-d["year"], d["slug"]))
     citing = set(snapshot.read("Cites", ["src"])["src"].to_pylist())
-    found = {
+    actual = {
         "year": [doc for doc in docs if doc["year"] == 1],
         "since": late[:4],
         "word": [doc for doc in docs if "green" in doc["title"].split()],
         "lonely": [doc for doc in docs if doc["slug"] not in citing],
     }
-    return {name: [{"d.slug": doc["slug"]} for doc in rows] for name, rows in found.items()}
+    return {name: [{"d.slug": doc["slug"]} for doc in rows] for name, rows in actual.items()}
 
 
 class Case:
@@ -88,7 +88,7 @@ class Case:
         self.folder = folder
         self.chance = random.Random(seed)
         self.graph = Graph.init(folder / "g.omni", SCHEMA, durability="os")
-        self.held = []
+        self.kept = []
         self.commits = {}
         self.copies = 0
 
@@ -109,8 +109,8 @@ class Case:
             "year": pa.array(years, pa.int32()),
             "vec": pa.array([[n + 1.0, y + 1.0] for n, y in zip(numbers, years, strict=True)]),
         }
-        places = {"name": [f"p{self.chance.randrange(3)}"]}
-        self.graph.load({"Doc": pa.table(docs), "Place": pa.table(places)}, branch=self.branch())
+        locations = {"name": [f"p{self.chance.randrange(3)}"]}
+        self.graph.load({"Doc": pa.table(docs), "Place": pa.table(locations)}, branch=self.branch())
 
     def insert(self):
         year = self.chance.randrange(4)
@@ -131,10 +131,13 @@ class Case:
         branch = self.branch()
         snapshot = self.graph.snapshot(branch)
         docs = sorted(snapshot.read("Doc", ["slug"])["slug"].to_pylist())
-        places = sorted(snapshot.read("Place", ["name"])["name"].to_pylist())
+        locations = sorted(snapshot.read("Place", ["name"])["name"].to_pylist())
         if docs:
             ends = {"src": self.chance.choices(docs, k=3), "dst": self.chance.choices(docs, k=3)}
-            about = {"src": self.chance.choices(docs, k=1), "dst": self.chance.choices(places, k=1)}
+            about = {
+                "src": self.chance.choices(docs, k=1),
+                "dst": self.chance.choices(locations, k=1),
+            }
             rows = {"Cites": pa.table(ends), "About": pa.table(about)}
             self.graph.append(rows, branch=branch)
 
@@ -153,7 +156,7 @@ class Case:
         leaves = self.graph.branches.list()[1:]
         if leaves:
             branch = leaves[-1]
-            self.held = [each for each in self.held if each.branch != branch]
+            self.kept = [item for item in self.kept if item.branch != branch]
             self.commits.clear()
             with suppress(BranchInUse):
                 self.graph.branches.delete(branch)
@@ -197,14 +200,14 @@ class Case:
     def copy(self):
         """To another place and back to life there: the copy answers as the graph does."""
         self.copies += 1
-        place = self.folder / f"copy{self.copies}.omni"
+        location = self.folder / f"copy{self.copies}.omni"
         self.graph.maintenance.backup(self.folder / "backup")
-        restore(self.folder / "backup", place, durability="os")
-        with Graph.open(place, durability="os") as copy:
+        restore(self.folder / "backup", location, durability="os")
+        with Graph.open(location, durability="os") as copy:
             for branch in self.graph.branches.list():
-                assert answers(copy, branch=branch) == answers(self.graph, branch=branch)
+                assert responses(copy, branch=branch) == responses(self.graph, branch=branch)
             for commit, expected in self.commits.items():
-                assert answers(copy, commit=commit) == expected
+                assert responses(copy, commit=commit) == expected
 
     CARE = (optimize, optimize, ensure, rebuild, clean, clean, repair, verify, copy)
 
@@ -212,35 +215,35 @@ class Case:
         care = care or self.chance.choice(self.CARE)
         graph = self.graph
         self.hold()
-        heads = {branch: answers(graph, branch=branch) for branch in graph.branches.list()}
-        for branch, told in heads.items():
+        heads = {branch: responses(graph, branch=branch) for branch in graph.branches.list()}
+        for branch, reported in heads.items():
             expected = scanned(graph.snapshot(branch))
-            assert {name: told[name] for name in expected} == expected, branch
-        tags = {tag.name: answers(graph, tag=tag.name) for tag in graph.tags.list()}
-        held = [(each, answers(graph, snapshot=each)) for each in self.held]
+            assert {name: reported[name] for name in expected} == expected, branch
+        tags = {tag.name: responses(graph, tag=tag.name) for tag in graph.tags.list()}
+        kept = [(item, responses(graph, snapshot=item)) for item in self.kept]
         branch = self.chance.choice(sorted(heads))
-        with Asking(graph, branch, heads[branch], self.chance.choice(held)):
+        with Asking(graph, branch, heads[branch], self.chance.choice(kept)):
             care(self)
         what = care.__name__
         for branch, expected in heads.items():
-            assert answers(graph, branch=branch) == expected, (what, branch)
+            assert responses(graph, branch=branch) == expected, (what, branch)
         for tag, expected in tags.items():
-            assert answers(graph, tag=tag) == expected, (what, tag)
-        for snapshot, expected in held:
-            assert answers(graph, snapshot=snapshot) == expected, (what, snapshot)
+            assert responses(graph, tag=tag) == expected, (what, tag)
+        for snapshot, expected in kept:
+            assert responses(graph, snapshot=snapshot) == expected, (what, snapshot)
         self.look_back(what)
 
     def hold(self):
         """Keep a snapshot open, and remember a commit without one."""
         snapshot = self.graph.snapshot(self.branch())
-        self.held = [*self.held[-1:], snapshot]
+        self.kept = [*self.kept[-1:], snapshot]
         commit = self.graph.snapshot(self.branch()).commit_id
-        self.commits[commit] = answers(self.graph, commit=commit)
+        self.commits[commit] = responses(self.graph, commit=commit)
 
     def look_back(self, what):
         for commit, expected in list(self.commits.items()):
             try:
-                assert answers(self.graph, commit=commit) == expected, (what, commit)
+                assert responses(self.graph, commit=commit) == expected, (what, commit)
             except HistoryGone:
                 assert what == "clean", (what, commit)
                 del self.commits[commit]
@@ -249,11 +252,11 @@ class Case:
 class Asking:
     """A thread that queries while something else happens, and has to get the same rows."""
 
-    def __init__(self, graph, branch, expected, held):
+    def __init__(self, graph, branch, expected, kept):
         self.graph = graph
         self.branch = branch
         self.expected = expected
-        self.held = held
+        self.kept = kept
         self.begun = threading.Event()
         self.over = threading.Event()
         self.wrong = []
@@ -262,10 +265,10 @@ class Asking:
     def run(self):
         try:
             while not self.over.is_set():
-                snapshot, expected = self.held
-                assert answers(self.graph, branch=self.branch) == self.expected
+                snapshot, expected = self.kept
+                assert responses(self.graph, branch=self.branch) == self.expected
                 self.begun.set()
-                assert answers(self.graph, snapshot=snapshot) == expected
+                assert responses(self.graph, snapshot=snapshot) == expected
         except BaseException as error:
             self.wrong.append(error)
         finally:

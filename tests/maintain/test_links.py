@@ -64,15 +64,15 @@ def test_a_link_inside_a_graph_is_refused(top, what):
     if what not in ("manifest", "branches of manifest", "references", "nodes", "data file"):
         with reopened(top) as graph:
             report = graph.maintenance.cleanup(1, min_age=0)
-            told = [each.error for each in report.tables if each.error]
-            told += [each.reason for each in report.skipped]
-            assert any("symbolic link" in text for text in told)
+            reported = [item.error for item in report.tables if item.error]
+            reported += [item.reason for item in report.skipped]
+            assert any("symbolic link" in text for text in reported)
     if what in ("tree", "branch", "data of branch", "branches of manifest"):
         location = "__manifest" if "manifest" in what else f"nodes/{table_of(top).name}"
         store = GraphStore(parse_root(str(top / "g.omni")))
         with pytest.raises(StorageCorrupt, match="symbolic link"):
             store.inline.delete_branch(location, "dev")
-    codes = {each.code for each in verify_graph(top / "g.omni").problems}
+    codes = {item.code for item in verify_graph(top / "g.omni").problems}
     assert ProblemCode.LINK_REFUSED in codes
     assert not list((top / "outside").rglob("*.json.lock~"))
     assert files(top / "outside") == before
@@ -82,11 +82,11 @@ def test_a_link_inside_a_graph_is_refused(top, what):
 
 @pytest.mark.parametrize("what", ["__recovery", "__checksums", "__topology", "__history"])
 def test_nothing_is_written_through_a_link(top, what):
-    place = top / "g.omni" / what
+    location = top / "g.omni" / what
     outside = Outside(top)
-    if place.exists():
-        shutil.rmtree(place)
-    place.symlink_to(outside.folder)
+    if location.exists():
+        shutil.rmtree(location)
+    location.symlink_to(outside.folder)
     try:
         with reopened(top) as graph:
             graph.load(row("x"))
@@ -105,7 +105,7 @@ LINKED_IN_BACKUP = ("files", "files/nodes", "objects", "points", "omnigraph-back
 def test_a_link_inside_a_backup_is_refused(top, what):
     path = top / "b" / what
     if what == "file":
-        path = next(each for each in (top / "b/files").rglob("*.lance"))
+        path = next(item for item in (top / "b/files").rglob("*.lance"))
     moved_away(path, top / "outside/moved")
     outside = Outside(top)
     for call in (

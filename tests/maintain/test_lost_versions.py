@@ -44,8 +44,8 @@ def person(graph: Graph, branch: str | None = None) -> str:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> tuple[Path, Path, dict[str, str]]:
     """Versions of everything, a branch with a copy of its own, a tag in the middle."""
-    place = tmp_path_factory.mktemp("made") / "g.omni"
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp("made") / "g.omni"
+    with Graph.init(location, SCHEMA, durability="os") as graph:
         write(graph, "a", "b", "c")
         graph.tags.create("middle")
         write(graph, "d")
@@ -58,18 +58,18 @@ def made(tmp_path_factory) -> tuple[Path, Path, dict[str, str]]:
             "table": person(graph),
             "fork": person(graph, "feat"),
         }
-    kept = place.with_name("kept")
-    shutil.copytree(place, kept)
-    return place, kept, folders
+    kept = location.with_name("kept")
+    shutil.copytree(location, kept)
+    return location, kept, folders
 
 
 @pytest.fixture
 def path(made) -> Path:
     """The graph as it was made, at its place: a branch knows where it was made."""
-    place, kept, _ = made
-    shutil.rmtree(place)
-    shutil.copytree(kept, place)
-    return place
+    location, kept, _ = made
+    shutil.rmtree(location)
+    shutil.copytree(kept, location)
+    return location
 
 
 @pytest.fixture
@@ -90,12 +90,14 @@ def lose(path: Path, folder: str, version: int) -> str:
 
 
 def missing(path: Path, **options) -> list[str | None]:
-    found = verify_graph(path, **options).problems
-    return [each.file for each in found if each.code is ProblemCode.VERSION_MISSING]
+    actual = verify_graph(path, **options).problems
+    return [item.file for item in actual if item.code is ProblemCode.VERSION_MISSING]
 
 
 def errors(path: Path) -> list[str]:
-    return [each.message for each in verify_graph(path).problems if each.weight is Weight.ERROR]
+    return [
+        problem.message for problem in verify_graph(path).problems if problem.weight is Weight.ERROR
+    ]
 
 
 # -- lost -----------------------------------------------------------------------------------------
@@ -103,8 +105,8 @@ def errors(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("which", ["main", "branch", "table", "fork"])
 def test_a_lost_version_in_the_middle_is_named(path, folders, which):
-    known = versions(path, folders[which])
-    file = lose(path, folders[which], known[len(known) // 2])
+    existing = versions(path, folders[which])
+    file = lose(path, folders[which], existing[len(existing) // 2])
     assert missing(path) == [file]
 
 
@@ -112,11 +114,11 @@ def test_a_lost_version_in_the_middle_is_named(path, folders, which):
 def test_a_lost_newest_version_is_named_and_is_no_drift(path, folders, which):
     file = lose(path, folders[which], versions(path, folders[which])[-1])
     report = verify_graph(path)
-    found = [each for each in report.problems if each.code is ProblemCode.VERSION_MISSING]
-    assert [each.file for each in found] == [file]
-    assert found[0].hint == "restore the graph from a backup"
-    assert ProblemCode.TABLE_DRIFTED not in {each.code for each in report.problems}
-    assert ProblemCode.ORPHAN_FORK not in {each.code for each in report.problems}
+    actual = [item for item in report.problems if item.code is ProblemCode.VERSION_MISSING]
+    assert [item.file for item in actual] == [file]
+    assert actual[0].hint == "restore the graph from a backup"
+    assert ProblemCode.TABLE_DRIFTED not in {item.code for item in report.problems}
+    assert ProblemCode.ORPHAN_FORK not in {item.code for item in report.problems}
 
 
 @pytest.mark.parametrize("which", ["main", "branch"])
@@ -135,18 +137,21 @@ def test_the_oldest_is_known_by_what_it_left(path, folders, which):
 
 
 def test_versions_are_looked_for_without_checksums_too(path, folders):
-    known = versions(path, MANIFEST)
-    files = [lose(path, MANIFEST, known[3]), lose(path, MANIFEST, known[-1])]
+    existing = versions(path, MANIFEST)
+    files = [lose(path, MANIFEST, existing[3]), lose(path, MANIFEST, existing[-1])]
     assert sorted(missing(path, checksums=False)) == sorted(files)
 
 
 def test_several_lost_versions_in_a_row_are_one_problem(path, folders):
-    known = versions(path, MANIFEST)
-    lose(path, MANIFEST, known[2])
-    file = lose(path, MANIFEST, known[3])
+    existing = versions(path, MANIFEST)
+    lose(path, MANIFEST, existing[2])
+    file = lose(path, MANIFEST, existing[3])
     assert missing(path) == [file]
     problem = next(p for p in verify_graph(path).problems if p.file == file)
-    assert f"versions {known[2]} to {known[3]} of '{MANIFEST}' on branch 'main'" in problem.message
+    assert (
+        f"versions {existing[2]} to {existing[3]} of '{MANIFEST}' on branch 'main'"
+        in problem.message
+    )
     assert (problem.table, problem.branch) == (MANIFEST, "main")
 
 
@@ -160,8 +165,8 @@ def test_folded_checksums_still_know_the_newest(path, folders):
 
 
 def test_a_branch_of_its_own_is_looked_at_alone(path, folders):
-    known = versions(path, folders["branch"])
-    file = lose(path, folders["branch"], known[len(known) // 2])
+    existing = versions(path, folders["branch"])
+    file = lose(path, folders["branch"], existing[len(existing) // 2])
     assert missing(path, branch="main") == []
     assert missing(path, branch="feat") == [file]
 
@@ -206,8 +211,8 @@ def test_what_is_lost_right_above_the_removed_is_named(path, folders):
 
 
 def test_a_lost_version_stays_lost_when_a_cleanup_follows(path, folders):
-    known = versions(path, folders["table"])
-    file = lose(path, folders["table"], known[-2])
+    existing = versions(path, folders["table"])
+    file = lose(path, folders["table"], existing[-2])
     with Graph.open(path, durability="os") as graph:
         graph.maintenance.cleanup(3, min_age=0)
     assert missing(path) == [file]
@@ -266,7 +271,7 @@ def test_a_cleanup_that_stopped_half_way_is_unfinished_and_nothing_worse(
     with pytest.raises(Died), hooked(die):
         graph.maintenance.cleanup(1, min_age=0)
     report = verify_graph(path)
-    assert [each.code for each in report.problems] == [ProblemCode.CLEANUP_UNFINISHED]
+    assert [problem.code for problem in report.problems] == [ProblemCode.CLEANUP_UNFINISHED]
     assert report.is_sound
     assert "read-write" in (report.problems[0].hint or "")
     Graph.open(path).close()
@@ -364,9 +369,9 @@ def test_a_loss_in_a_graph_without_a_record_is_known_by_the_transaction(path, fo
 @pytest.mark.parametrize("damage", [b"{}", b"\xff\xfe"])
 def test_a_damaged_record_is_named_and_written_anew_by_cleanup(path, damage):
     (path / PATH).write_bytes(damage)
-    found = verify_graph(path)
-    assert [each.code for each in found.problems] == [ProblemCode.HISTORY_RECORD_DAMAGED]
-    assert found.is_sound
+    actual = verify_graph(path)
+    assert [problem.code for problem in actual.problems] == [ProblemCode.HISTORY_RECORD_DAMAGED]
+    assert actual.is_sound
     with Graph.open(path, durability="os") as graph:
         graph.maintenance.cleanup(100)
     assert verify_graph(path).problems == ()

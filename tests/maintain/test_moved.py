@@ -25,45 +25,47 @@ pytestmark = pytest.mark.rotates(2)
 @pytest.fixture
 def original(tmp_path):
     """The place of a graph, and what can be read of it."""
-    place = tmp_path / "original.omni"
-    with filled(place) as graph:
-        return place, story(graph)
+    location = tmp_path / "original.omni"
+    with filled(location) as graph:
+        return location, story(graph)
 
 
-def version_files(place: Path) -> dict[Path, bytes]:
-    return {path.relative_to(place): path.read_bytes() for path in place.rglob("*.manifest")}
+def version_files(directory: Path) -> dict[Path, bytes]:
+    return {
+        path.relative_to(directory): path.read_bytes() for path in directory.rglob("*.manifest")
+    }
 
 
 def test_a_moved_graph_is_the_same_graph(original, tmp_path):
-    place, told = original
+    location, reported = original
     for name in ("a much longer name for the same graph.omni", "ü#%41 g"):
         moved = tmp_path / "else where" / name
         moved.parent.mkdir(exist_ok=True)
-        place.rename(moved)
+        location.rename(moved)
         for mode in ("r", "rw"):
             with Graph.open(moved, mode) as graph:
-                assert story(graph) == told
-        place = moved
-    with Graph.open(place) as graph:
+                assert story(graph) == reported
+        location = moved
+    with Graph.open(location) as graph:
         assert graph.maintenance.verify().problems == ()
 
 
 def test_a_copy_does_not_read_the_original(original, tmp_path):
-    place, told = original
+    location, reported = original
     copy = tmp_path / "copy.omni"
-    shutil.copytree(place, copy)
+    shutil.copytree(location, copy)
     # Whatever is read there from now on is wrong.
-    for path in place.rglob("data/*.lance"):
+    for path in location.rglob("data/*.lance"):
         path.write_bytes(b"spoilt")
     for mode in ("r", "rw"):
         with Graph.open(copy, mode) as graph:
-            assert story(graph) == told
+            assert story(graph) == reported
 
 
 def test_a_copy_and_its_original_go_separate_ways(original, tmp_path):
-    place, told = original
+    location, reported = original
     copy = tmp_path / "copy.omni"
-    shutil.copytree(place, copy)
+    shutil.copytree(location, copy)
     with Graph.open(copy) as graph:
         for branch in ("dev", "team/x", "same", "main"):
             graph.append(people("Niklaus"), branch=branch)
@@ -72,28 +74,28 @@ def test_a_copy_and_its_original_go_separate_ways(original, tmp_path):
         graph.maintenance.optimize("dev")
         graph.branches.delete("done")
         now = story(graph)
-    with Graph.open(place) as graph:
-        assert story(graph) == told
-    shutil.rmtree(place)
+    with Graph.open(location) as graph:
+        assert story(graph) == reported
+    shutil.rmtree(location)
     for mode in ("r", "rw"):
         with Graph.open(copy, mode) as graph:
             assert story(graph) == now
 
 
 def test_reading_only_changes_nothing(original, tmp_path):
-    place, told = original
+    location, reported = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     before = version_files(moved)
     with Graph.open(moved, "r") as graph:
-        assert story(graph) == told
+        assert story(graph) == reported
     assert version_files(moved) == before
 
 
 def test_other_processes_are_not_sent_to_the_original(original, tmp_path):
-    place, _ = original
+    location, _ = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     for mode, is_right in (("r", False), ("rw", True)):
         with Graph.open(moved, mode) as graph:
             store = graph._handle.store
@@ -107,9 +109,9 @@ def test_other_processes_are_not_sent_to_the_original(original, tmp_path):
 
 
 def test_a_reader_follows_a_writer_that_puts_it_right(original, tmp_path):
-    place, _ = original
+    location, _ = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     with Graph.open(moved, "r") as reader:
         assert reader.snapshot("team/x").count("Person") == 4
         with Graph.open(moved) as writer:
@@ -119,19 +121,19 @@ def test_a_reader_follows_a_writer_that_puts_it_right(original, tmp_path):
 
 
 def test_all_versions_are_put_right_once_and_only_what_they_name_changes(original, tmp_path):
-    place, _ = original
+    location, _ = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     before = version_files(moved)
     with Graph.open(moved) as graph:
         assert misplaced(graph._handle.store) == 0
     after = version_files(moved)
-    old, new = str(place), str(moved)
+    old, new = str(location), str(moved)
     assert before.keys() == after.keys()
     for path, raw in after.items():
         named = base_addresses(raw, str(path))
-        assert all(each.startswith(f"{new}/") for each in named)
-        back = replace_addresses(raw, str(path), lambda each: each.replace(new, old))
+        assert all(one.startswith(f"{new}/") for one in named)
+        back = replace_addresses(raw, str(path), lambda one: one.replace(new, old))
         assert back == before[path]
         assert (raw != before[path]) == bool(named)
     stamps = {path: os.stat(moved / path).st_mtime_ns for path in after}
@@ -141,45 +143,45 @@ def test_all_versions_are_put_right_once_and_only_what_they_name_changes(origina
 
 
 def test_another_name_of_the_same_place_is_no_move(original, tmp_path, monkeypatch):
-    place, _ = original
-    before = version_files(place)
-    (tmp_path / "link.omni").symlink_to(place)
+    location, _ = original
+    before = version_files(location)
+    (tmp_path / "link.omni").symlink_to(location)
     (tmp_path / "above").symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     forms = [
-        place.name,
-        f"{place}/",
-        f"file://{place}",
+        location.name,
+        f"{location}/",
+        f"file://{location}",
         str(tmp_path / "link.omni"),
-        str(tmp_path / "above" / place.name),
+        str(tmp_path / "above" / location.name),
     ]
     for number, address in enumerate(forms):
         with Graph.open(address) as graph:
             graph.append(people(f"P{number}"), branch="dev")
-    with Graph.open(place) as graph:
+    with Graph.open(location) as graph:
         assert graph.snapshot("dev").count("Person") == 3 + len(forms)
-    after = version_files(place)
+    after = version_files(location)
     assert {path: after[path] for path in before} == before
 
 
 def test_a_name_that_is_gone_is_a_move(original, tmp_path):
-    place, _ = original
+    location, _ = original
     link = tmp_path / "link.omni"
-    link.symlink_to(place)
+    link.symlink_to(location)
     with Graph.open(link) as graph:
         graph.branches.create("linked")
         graph.append(people("Niklaus"), branch="linked")
-        told = story(graph)
+        reported = story(graph)
     link.unlink()
     for mode in ("r", "rw"):
-        with Graph.open(place, mode) as graph:
-            assert story(graph) == told
+        with Graph.open(location, mode) as graph:
+            assert story(graph) == reported
 
 
 def test_what_a_crash_interrupted_is_gone_on_with(original, tmp_path):
-    place, told = original
+    location, reported = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     before = version_files(moved)
     with Graph.open(moved):
         pass
@@ -189,17 +191,17 @@ def test_what_a_crash_interrupted_is_gone_on_with(original, tmp_path):
     for number, path in enumerate(changed):
         if number % 2:
             (moved / path).write_bytes(before[path])
-    told_by = max(last.iterdir(), key=lambda path: (path.suffix == ".manifest", path.name))
-    told_by.write_bytes(before[told_by.relative_to(moved)])
+    reported_by = max(last.iterdir(), key=lambda path: (path.suffix == ".manifest", path.name))
+    reported_by.write_bytes(before[reported_by.relative_to(moved)])
     with Graph.open(moved) as graph:
         assert misplaced(graph._handle.store) == 0
-        assert story(graph) == told
+        assert story(graph) == reported
 
 
 def test_repair_finds_and_settles_what_opening_did_not_see(original, tmp_path):
-    place, told = original
+    location, reported = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     old = version_files(moved)
     with Graph.open(moved) as graph:
         changed = [p for p, raw in version_files(moved).items() if raw != old[p]]
@@ -211,21 +213,21 @@ def test_repair_finds_and_settles_what_opening_did_not_see(original, tmp_path):
         assert misplaced(graph._handle.store) == many
         assert graph.maintenance.repair(confirm=True).misplaced == many
         assert graph.maintenance.repair().misplaced == 0
-        assert story(graph) == told
+        assert story(graph) == reported
 
 
-def _open(place, ready, go, results):
+def _open(directory, ready, go, results):
     ready.put(True)
     go.wait()
-    with Graph.open(place) as graph:
+    with Graph.open(directory) as graph:
         graph.append(people(f"P{os.getpid()}"), branch="dev")
         results.put(graph.snapshot("team/x").count("Person"))
 
 
 def test_two_processes_may_open_a_moved_graph_at_once(original, tmp_path):
-    place, _ = original
+    location, _ = original
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     context = fork_context()
     ready, results, go = context.Queue(), context.Queue(), context.Event()
     processes = [context.Process(target=_open, args=(moved, ready, go, results)) for _ in range(2)]
@@ -284,11 +286,11 @@ def test_other_programs_find_the_branches_of_a_moved_graph_once_it_was_opened_to
     original, tmp_path
 ):
     """As the pages say: what is written in the files counts for them."""
-    place, _ = original
-    table = next((place / "nodes").iterdir()).name
-    rows = lance.dataset(place / f"nodes/{table}/tree/dev").count_rows(filter="name != ''")
+    location, _ = original
+    table = next((location / "nodes").iterdir()).name
+    rows = lance.dataset(location / f"nodes/{table}/tree/dev").count_rows(filter="name != ''")
     moved = tmp_path / "moved.omni"
-    place.rename(moved)
+    location.rename(moved)
     branch = moved / f"nodes/{table}/tree/dev"
     Graph.open(moved, "r").close()
     with pytest.raises((OSError, ValueError), match="Not found"):

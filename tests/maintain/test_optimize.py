@@ -131,7 +131,7 @@ query cited() { match { $a: Doc $a cites $b } return { $a.slug, $b.slug } order 
 """
 
 
-def answers(graph, branch="main"):
+def responses(graph, branch="main"):
     """What queries of every kind say, each through its index where there is one."""
     ask = lambda name, **params: graph.query(QUERIES, name, params, branch=branch).rows()  # noqa: E731
     numbers = [0, 1, 2, 11, 21, 41, 51, 99, 500]
@@ -152,9 +152,9 @@ def answers(graph, branch="main"):
 
 
 def test_small_parts_become_one_and_every_index_knows_every_row(filled):
-    before, rows = answers(filled), physical(filled)
+    before, rows = responses(filled), physical(filled)
     report = filled.maintenance.optimize(actor="ana")
-    assert answers(filled) == before
+    assert responses(filled) == before
     assert physical(filled) == rows
     assert (parts(filled), parts(filled, CITES)) == (1, 1)
     assert is_complete(filled)
@@ -174,12 +174,12 @@ def test_all_tables_are_one_commit(filled):
 def test_deleted_rows_leave_the_files_and_every_answer(filled):
     filled.maintenance.optimize()
     filled.mutate("query q() { delete Doc where year < 25 }")
-    before, rows = answers(filled), physical(filled)
+    before, rows = responses(filled), physical(filled)
     report = filled.maintenance.optimize()
     assert report.table(DOC).fragments_added == 1
     (left,) = dataset(filled).get_fragments()
     assert left.metadata.num_deletions == 0
-    assert answers(filled) == before
+    assert responses(filled) == before
     assert physical(filled) == rows
 
 
@@ -189,10 +189,10 @@ def test_changed_rows_are_found_by_what_they_say_now(filled, large, monkeypatch)
     filled.maintenance.optimize()
     monkeypatch.setattr(optimize_plan, "LARGE_SEGMENT", large)
     filled.load([{"type": "Doc", "data": {"slug": "d11", "title": "word500", "year": 500}}])
-    before, rows = answers(filled), physical(filled)
+    before, rows = responses(filled), physical(filled)
     assert before["words"][-1] == [{"d.slug": "d11"}]
     filled.maintenance.optimize()
-    assert answers(filled) == before
+    assert responses(filled) == before
     assert physical(filled) == rows
     assert is_complete(filled)
 
@@ -200,15 +200,15 @@ def test_changed_rows_are_found_by_what_they_say_now(filled, large, monkeypatch)
 def test_new_rows_of_a_large_table_are_folded_in_without_building_anew(filled, monkeypatch):
     filled.maintenance.optimize()
     monkeypatch.setattr(optimize_plan, "LARGE_SEGMENT", 10)
-    known = {s.uuid for found in segments_of(table(filled)).values() for s in found}
+    existing = {s.uuid for actual in segments_of(table(filled)).values() for s in actual}
     in_parts(filled, 2, start=10)
-    before = answers(filled)
+    before = responses(filled)
     filled.maintenance.optimize()
     now = segments_of(table(filled))
-    assert known < {s.uuid for found in now.values() for s in found}
-    assert {len(found) for found in now.values()} == {2}
+    assert existing < {s.uuid for actual in now.values() for s in actual}
+    assert {len(actual) for actual in now.values()} == {2}
     assert parts(filled) == 2
-    assert answers(filled) == before
+    assert responses(filled) == before
     assert is_complete(filled)
     assert filled.maintenance.optimize().commit_id is None
 
@@ -217,10 +217,10 @@ def test_new_rows_without_a_vector_are_folded_in_too(filled, monkeypatch):
     filled.maintenance.optimize()
     monkeypatch.setattr(optimize_plan, "LARGE_SEGMENT", 10)
     filled.load([{"type": "Doc", "data": {"slug": "bare"}}])
-    before = answers(filled)
+    before = responses(filled)
     assert filled.maintenance.optimize().table(DOC).pending_indexes == ()
     assert is_complete(filled)
-    assert answers(filled) == before
+    assert responses(filled) == before
 
 
 def table(graph, key=DOC):
@@ -247,14 +247,14 @@ def test_a_column_without_a_value_is_pending_and_fails_nothing(graph):
     report = graph.maintenance.optimize()
     (pending,) = report.table(DOC).pending_indexes
     assert (pending.column, pending.reason) == ("vec", "no row has a vector")
-    told = report.to_json()
-    assert told["tables"][1]["pending_indexes"] == [
+    reported = report.to_json()
+    assert reported["tables"][1]["pending_indexes"] == [
         {"column": "vec", "reason": "no row has a vector"}
     ]
 
 
 def test_earlier_versions_stay_what_they_were(filled):
-    before, version = answers(filled), filled.snapshot().version
+    before, version = responses(filled), filled.snapshot().version
     filled.tags.create("before")
     filled.maintenance.optimize()
     filled.mutate("query q() { delete Doc where year < 25 }")
@@ -319,7 +319,7 @@ def test_nothing_is_left_beside_what_the_versions_name(filled):
     filled.maintenance.optimize()
     files = [path.name for path in Path(filled.uri).rglob("*.manifest")]
     assert not any(name.startswith("d") for name in files)
-    used = {s.uuid for found in segments_of(table(filled)).values() for s in found}
+    used = {s.uuid for actual in segments_of(table(filled)).values() for s in actual}
     there = {path.name for path in Path(dataset(filled).uri, "_indices").iterdir()}
     assert there == used
 
@@ -344,7 +344,7 @@ def test_stored_cleanup_settings_go_first_and_no_version_is_lost(filled):
     assert report.table(DOC).committed
     for kept in (dataset(filled), manifest_of(filled.uri)):
         assert kept.config() == {}
-        assert [each["version"] for each in kept.versions()] == list(range(1, kept.version + 1))
+        assert [item["version"] for item in kept.versions()] == list(range(1, kept.version + 1))
 
 
 def publish_head(graph, key):
@@ -365,13 +365,13 @@ def test_a_branch_has_its_own_tables_optimized_and_main_stays(filled):
     filled.branches.create("feat")
     for n in (99, 100):
         filled.append(docs(n), branch="feat")
-    before, of_main = answers(filled, "feat"), dataset(filled).version
+    before, of_main = responses(filled, "feat"), dataset(filled).version
     report = filled.maintenance.optimize("feat")
     assert report.branch == "feat"
     assert report.table(DOC).fragments_removed == 8
     assert report.table(CITES).skipped == NOT_OWNED
     assert parts(filled, DOC, "feat") == 1
-    assert answers(filled, "feat") == before
+    assert responses(filled, "feat") == before
     assert dataset(filled).version == of_main
     assert filled.maintenance.optimize("feat").commit_id is None
     assert len(manifest_of(filled.uri, "feat").get_fragments()) == 1
@@ -381,9 +381,9 @@ def test_a_branch_has_its_own_tables_optimized_and_main_stays(filled):
 
 def test_a_branch_keeps_reading_what_main_was(filled):
     filled.branches.create("feat")
-    before = answers(filled, "feat")
+    before = responses(filled, "feat")
     filled.maintenance.optimize()
-    assert answers(filled, "feat") == before
+    assert responses(filled, "feat") == before
     filled.append(docs(99), branch="feat")
     assert filled.snapshot("feat").count("Doc") == 19
 
@@ -393,13 +393,13 @@ def test_a_branch_keeps_reading_what_main_was(filled):
 
 def drift(graph, key=DOC, *, by="delete"):
     """Somebody writes to a table without telling the graph."""
-    found = dataset(graph, key)
+    actual = dataset(graph, key)
     if by == "delete":
-        found.delete("id = 'd0'")
+        actual.delete("id = 'd0'")
     else:
-        row = found.to_table(limit=1).drop_columns(["id"]).append_column("id", [["x"]])
+        row = actual.to_table(limit=1).drop_columns(["id"]).append_column("id", [["x"]])
         lance.write_dataset(
-            row.select(found.schema.names).cast(found.schema), found.uri, mode="append"
+            row.select(actual.schema.names).cast(actual.schema), actual.uri, mode="append"
         )
 
 
@@ -512,12 +512,12 @@ def test_whoever_writes_meanwhile_loses_nothing(filled, write, point):
     def disturb():
         with Graph.open(filled.uri, durability="os") as other:
             WRITES[write](other)
-            seen["answers"], seen["rows"] = answers(other), physical(other)
+            seen["answers"], seen["rows"] = responses(other), physical(other)
 
     with at(point, disturb):
         report = filled.maintenance.optimize()
     assert report.commit_id is not None
-    assert answers(filled) == seen["answers"]
+    assert responses(filled) == seen["answers"]
     assert physical(filled) == seen["rows"]
     assert parts(filled) == 1
     assert is_complete(filled)
@@ -568,16 +568,16 @@ def test_somebody_who_never_rests_is_kept_out_in_the_end(filled):
 
 def test_a_race_that_is_lost_at_the_commit_is_run_again(filled):
     """Another program, which knows no lease, commits to the table in between."""
-    before = answers(filled)
+    before = responses(filled)
     with at(Failpoint.WRITE_AFTER_SIDECAR, lambda: drift(filled, CITES, by="append")):
         report = filled.maintenance.optimize()
     assert report.table(CITES).committed
-    assert answers(filled) == before
+    assert responses(filled) == before
     assert (parts(filled), parts(filled, CITES)) == (1, 1)
     assert is_complete(filled)
     with Graph.open(filled.uri) as again:
         assert again.recovered == ()
-        assert answers(again) == before
+        assert responses(again) == before
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def apply(graph, step, is_kept_up):
                 graph.indexes.rebuild("Doc", column)
 
 
-def answers(graph):
+def responses(graph):
     def ask(name, **params):
         return graph.query(QUERIES, name, params).rows()
 
@@ -110,4 +110,4 @@ def test_optimizing_changes_no_answer(steps):
         for step in [*steps, ("optimize", True), ("optimize", False)]:
             apply(kept, step, is_kept_up=True)
             apply(left, step, is_kept_up=False)
-            assert answers(kept) == answers(left), step
+            assert responses(kept) == responses(left), step

@@ -31,12 +31,14 @@ def segment(numbers, version=1, name=SPEC.name):
     return Segment(name, f"{name}-{sorted(numbers)}-{version}", frozenset(numbers), version)
 
 
-def planned(found, segments=(), ages=None, wanted=(SPEC,), others=()):
-    known = {SPEC.name: segments} if segments else {}
+def planned(actual, segments=(), ages=None, wanted=(SPEC,), others=()):
+    existing = {SPEC.name: segments} if segments else {}
     for other in others:
-        known.setdefault(other.name, []).append(other)
+        existing.setdefault(other.name, []).append(other)
     made = ages or {}
-    return plan_table(found, known, wanted, lambda numbers: min(made.get(n, 1) for n in numbers))
+    return plan_table(
+        actual, existing, wanted, lambda numbers: min(made.get(n, 1) for n in numbers)
+    )
 
 
 # -- which parts go together --------------------------------------------------------------------
@@ -64,30 +66,30 @@ def test_a_part_of_which_much_is_deleted_is_written_again():
 
 
 def test_a_thin_giant_takes_its_small_neighbour_along():
-    found = parts(3 * FULL + 7, 10, deleted={0: FULL}.items())
-    assert planned(found).groups == ((0, 1),)
+    actual = parts(3 * FULL + 7, 10, deleted={0: FULL}.items())
+    assert planned(actual).groups == ((0, 1),)
 
 
 def test_parts_are_not_put_together_across_the_edge_of_a_foreign_segment():
-    found = parts(10, 10, 10, 10)
-    assert planned(found, others=[segment({0, 1}, name="theirs")]).groups == ((0, 1), (2, 3))
+    actual = parts(10, 10, 10, 10)
+    assert planned(actual, others=[segment({0, 1}, name="theirs")]).groups == ((0, 1), (2, 3))
 
 
 def test_nor_across_the_edge_of_a_large_one_of_ours():
     many = LARGE_SEGMENT // FULL
-    found = parts(*[FULL] * many, 10, 20, 30)
+    actual = parts(*[FULL] * many, 10, 20, 30)
     large = segment(range(many + 1))
     ages = {many + 1: 2, many + 2: 2}
-    plan = planned(found, [large], ages)
+    plan = planned(actual, [large], ages)
     assert plan.groups == ((many + 1, many + 2),)
     assert plan.dropped == ()
 
 
 def test_unless_it_goes_anyway():
     many = LARGE_SEGMENT // FULL
-    found = parts(*[FULL] * many, 10, 20, 30)
+    actual = parts(*[FULL] * many, 10, 20, 30)
     large = segment(range(many + 1))
-    plan = planned(found, [large], ages={many + 1: 1, many + 2: 2})
+    plan = planned(actual, [large], ages={many + 1: 1, many + 2: 2})
     assert plan.groups == ((many, many + 1, many + 2),)
     assert plan.dropped == (large,)
 
@@ -119,26 +121,26 @@ def test_only_the_segments_go_that_may_know_them():
 
 
 def test_a_segment_that_knows_a_rewritten_part_goes():
-    known = segment({0, 1, 2})
-    plan = planned(parts(FULL, 10, 10), [known])
+    existing = segment({0, 1, 2})
+    plan = planned(parts(FULL, 10, 10), [existing])
     assert plan.groups == ((1, 2),)
-    assert (plan.indexes[0].fragments, plan.dropped) == ({0}, (known,))
+    assert (plan.indexes[0].fragments, plan.dropped) == ({0}, (existing,))
 
 
 def test_too_many_segments_become_one():
     count = MAX_SEGMENTS
     segments = [segment({n}, version=n + 1) for n in range(count)]
-    found = parts(*[FULL] * (count + 1))
+    actual = parts(*[FULL] * (count + 1))
     ages = {n: n + 1 for n in range(count + 1)}
-    (index,) = planned(found, segments, ages).indexes
+    (index,) = planned(actual, segments, ages).indexes
     assert index.fragments == set(range(count + 1))
     assert len(index.dropped) == count
 
 
 def test_a_segment_under_the_name_of_another_column_is_built_anew():
-    known = replace(segment({0, 1}), is_misnamed=True)
-    (index,) = planned(parts(FULL, FULL), [known]).indexes
-    assert (index.fragments, index.dropped) == ({0, 1}, (known,))
+    existing = replace(segment({0, 1}), is_misnamed=True)
+    (index,) = planned(parts(FULL, FULL), [existing]).indexes
+    assert (index.fragments, index.dropped) == ({0, 1}, (existing,))
 
 
 def test_an_index_that_knows_everything_is_left_alone():
@@ -148,10 +150,10 @@ def test_an_index_that_knows_everything_is_left_alone():
 # -- when it is needed ------------------------------------------------------------------------
 
 
-def needed(found, segments, ages=None):
-    plan = planned(found, segments, ages)
+def needed(actual, segments, ages=None):
+    plan = planned(actual, segments, ages)
     assert not plan.is_empty
-    return reasons_for(plan, found, {SPEC.name: segments})
+    return reasons_for(plan, actual, {SPEC.name: segments})
 
 
 def test_a_few_small_parts_are_not_worth_a_commit_and_many_are():
@@ -172,36 +174,36 @@ ROWS = st.one_of(st.integers(1, 200), st.integers(1, 3 * FULL), st.just(FULL))
 def worn(draw):
     """A table in any state: parts of any size, thin ones, segments over some of them."""
     rows = draw(st.lists(ROWS, min_size=1, max_size=25))
-    found = []
+    matches = []
     for number, count in enumerate(rows):
         deleted = draw(st.sampled_from([0, 0, 0, 1, count // 20, count]))
-        found.append(FragmentInfo(number, str(number), count, deleted))
+        matches.append(FragmentInfo(number, str(number), count, deleted))
     segments, free = [], list(range(len(rows)))
     for version in range(draw(st.integers(0, 4))):
         some = {n for n in free if draw(st.booleans())}
         free = [n for n in free if n not in some]
         segments.append(segment(some, version + 1))
     ages = {n: draw(st.integers(1, 6)) for n in range(len(rows))}
-    return found, segments, ages
+    return matches, segments, ages
 
 
 @given(worn())
 def test_a_second_run_finds_nothing_to_do_and_every_row_is_known(state):
-    found, segments, ages = state
-    plan = planned(found, segments, ages)
+    actual, segments, ages = state
+    plan = planned(actual, segments, ages)
     again = {n for group in plan.groups for n in group}
-    after, made = [part for part in found if part.number not in again], set()
+    after, made = [part for part in actual if part.number not in again], set()
     numbers = iter(range(1000, 10_000))
     # Those that are written again come last.
     for group in plan.groups:
-        left = sum(part.rows for part in found if part.number in group)
+        left = sum(part.rows for part in actual if part.number in group)
         while left:
             take = min(left, FULL)
             after.append(FragmentInfo(number := next(numbers), str(number), take))
             made.add(number)
             left -= take
     live = {part.number for part in after}
-    assert sum(part.rows for part in after) == sum(part.rows for part in found)
+    assert sum(part.rows for part in after) == sum(part.rows for part in actual)
     kept = list(segments)
     for index in plan.indexes:
         kept = [s for s in kept if s not in index.dropped]

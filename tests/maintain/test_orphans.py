@@ -42,14 +42,14 @@ def graph(tmp_path: Path) -> Graph:
 def leave_rows(graph: Graph, branch: str | None = None) -> list[str]:
     """Write rows beside a table as a task does, and forget them."""
     store = graph._handle.store
-    place = fragment_targets(store, graph.catalog, store.manifest(branch).current(), branch)
+    location = fragment_targets(store, graph.catalog, store.manifest(branch).current(), branch)
     schema = graph.catalog.node_types["Person"].arrow_schema()
     photos = pa.array([b"x" * 200_000], pa.large_binary())
     rows = pa.record_batch(
         {"id": ["z"], "name": ["z"], "photo": photos}, schema=pa.schema(list(schema))
     )
-    parts = write_staged_fragments(place["node:Person"], schema, [rows])
-    return [f"{place['node:Person'].path}/{name}" for part in parts for name in part.files]
+    parts = write_staged_fragments(location["node:Person"], schema, [rows])
+    return [f"{location['node:Person'].path}/{name}" for part in parts for name in part.files]
 
 
 def test_a_graph_that_nobody_died_of_has_none(graph):
@@ -59,13 +59,13 @@ def test_a_graph_that_nobody_died_of_has_none(graph):
 @pytest.mark.parametrize("branch", [None, "review/x"])
 def test_rows_that_were_never_committed_are_found_with_their_blobs(branch, graph, tmp_path):
     (written,) = leave_rows(graph, branch)
-    found = orphans(graph._handle.store)
-    assert written in {orphan.path for orphan in found}
-    assert len(found) == 2
-    assert all(orphan.path.startswith(written.removesuffix(".lance")) for orphan in found)
-    assert all(orphan.needed_by == () for orphan in found)
-    assert all(timedelta(0) <= orphan.age < timedelta(hours=1) for orphan in found)
-    sizes = {orphan.path: orphan.size for orphan in found}
+    actual = orphans(graph._handle.store)
+    assert written in {orphan.path for orphan in actual}
+    assert len(actual) == 2
+    assert all(orphan.path.startswith(written.removesuffix(".lance")) for orphan in actual)
+    assert all(orphan.needed_by == () for orphan in actual)
+    assert all(timedelta(0) <= orphan.age < timedelta(hours=1) for orphan in actual)
+    sizes = {orphan.path: orphan.size for orphan in actual}
     assert sizes == {path: (Path(graph.uri) / path).stat().st_size for path in sizes}
 
 

@@ -39,9 +39,9 @@ def segment(spec, *numbers):
     return Segment(spec.name, f"{spec.name}-{numbers}", frozenset(numbers), 1)
 
 
-def reasons(found, known, policy=None, wanted=(EQUALITY,), **options):
-    plan = plan_table(found, known, wanted, lambda numbers: 2, **options)
-    return reasons_for(plan, found, known, policy or MaintenancePolicy())
+def reasons(files, existing, policy=None, wanted=(EQUALITY,), **options):
+    plan = plan_table(files, existing, wanted, lambda numbers: 2, **options)
+    return reasons_for(plan, files, existing, policy or MaintenancePolicy())
 
 
 # -- reasons ----------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ FULL = 50_000
 
 
 @pytest.mark.parametrize(
-    ("found", "known", "said"),
+    ("files", "existing", "said"),
     [
         (parts(*[10] * 8), {EQUALITY.name: [segment(EQUALITY, *range(8))]}, ()),
         (
@@ -77,26 +77,26 @@ FULL = 50_000
         (parts(100, 50), {EQUALITY.name: [segment(EQUALITY, 0)]}, ()),
     ],
 )
-def test_reasons_name_what_there_is_and_what_may_be(found, known, said):
-    assert reasons(found, known) == said
+def test_reasons_name_what_there_is_and_what_may_be(files, existing, said):
+    assert reasons(files, existing) == said
 
 
 def test_all_indexes_that_lack_rows_are_one_reason():
-    known = {spec.name: [segment(spec, 0)] for spec in (EQUALITY, TEXT)}
-    assert reasons(parts(FULL, FULL), known, wanted=(EQUALITY, TEXT)) == (
+    existing = {spec.name: [segment(spec, 0)] for spec in (EQUALITY, TEXT)}
+    assert reasons(parts(FULL, FULL), existing, wanted=(EQUALITY, TEXT)) == (
         "50% of the rows not in index id_equality and 1 more > 10%",
     )
 
 
 def test_an_index_that_does_not_fit_is_a_reason():
-    known = {EQUALITY.name: [segment(EQUALITY, 0)]}
-    said = reasons(parts(FULL), known, rebuilt={EQUALITY.name: "it is another"})
+    existing = {EQUALITY.name: [segment(EQUALITY, 0)]}
+    said = reasons(parts(FULL), existing, rebuilt={EQUALITY.name: "it is another"})
     assert said == ("index id_equality: it is another",)
 
 
 def test_settings_of_lance_are_a_reason_under_any_policy():
-    known = {EQUALITY.name: [segment(EQUALITY, 0)]}
-    said = reasons(parts(FULL), known, LOOSE, settings=["lance.auto_cleanup.interval"])
+    existing = {EQUALITY.name: [segment(EQUALITY, 0)]}
+    said = reasons(parts(FULL), existing, LOOSE, settings=["lance.auto_cleanup.interval"])
     assert said == ("settings that let Lance remove versions on its own",)
 
 
@@ -109,8 +109,8 @@ def test_settings_of_lance_are_a_reason_under_any_policy():
     ],
 )
 def test_a_policy_of_ones_own_decides(policy, is_worth_it):
-    known = {EQUALITY.name: [segment(EQUALITY, *range(4))]}
-    assert bool(reasons(parts(*[10] * 4), known, policy)) is is_worth_it
+    existing = {EQUALITY.name: [segment(EQUALITY, *range(4))]}
+    assert bool(reasons(parts(*[10] * 4), existing, policy)) is is_worth_it
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,14 @@ class Removed:
         self.graph = Graph.open(path, "r")
         self.snapshot = self.graph.snapshot()
         here = opened(str(path))
-        found = here.store.manifest(None).current()
-        catalog = here.catalog_at(found)
-        self.place: TableLocator = locate_table(
-            here.store.datasets, here.store.table(found.pins["node:Person"])
+        actual = here.store.manifest(None).current()
+        catalog = here.catalog_at(actual)
+        self.location: TableLocator = locate_table(
+            here.store.datasets, here.store.table(actual.pins["node:Person"])
         )
         self.catalog = catalog
-        self.export = Export(opened(str(path)).store, catalog, found)
-        self.lines = Export(opened(str(path)).store, catalog, found)
+        self.export = Export(opened(str(path)).store, catalog, actual)
+        self.lines = Export(opened(str(path)).store, catalog, actual)
         done = subprocess.run(
             [sys.executable, "-c", ELSEWHERE, str(path)],
             capture_output=True,
@@ -78,7 +78,7 @@ def removed(tmp_path_factory: pytest.TempPathFactory) -> Removed:
 
 
 def scan_on_spark(removed: Removed) -> object:
-    scan = TypeScan("Person", removed.place, pa.schema([("name", pa.string())]), None, ((0,),))
+    scan = TypeScan("Person", removed.location, pa.schema([("name", pa.string())]), None, ((0,),))
     return list(scan.read((0,)))
 
 
@@ -91,7 +91,7 @@ READS = {
     "blob": lambda r: r.snapshot.read_blob("Person", "p1", "photo"),
     "blob facts": lambda r: r.snapshot.blob_info("Person", "p1", "photo"),
     "export": lambda r: list(r.lines.lines()),
-    "worker": lambda r: open_version(r.place).read(["name"]),
+    "worker": lambda r: open_version(r.location).read(["name"]),
     "data source": scan_on_spark,
     "export on spark": lambda r: export_files(
         r.export,
@@ -122,10 +122,10 @@ def test_a_file_that_the_newest_state_lacks_is_missing(tmp_path, lost):
     path = tmp_path / "g.omni"
     with Graph.init(path, SCHEMA, durability="os") as graph:
         graph.load([*map(person, range(8)), *map(edge, range(8))])
-        place = path / graph.snapshot().tables["node:Person"]["path"]
+        location = path / graph.snapshot().tables["node:Person"]["path"]
     with Graph.open(path, "r") as graph:
         snapshot = graph.snapshot()
-        for file in place.glob(lost):
+        for file in location.glob(lost):
             file.unlink()
         for read in (READS["query"], READS["read"], READS["entity"]):
             with pytest.raises(StorageMissing):

@@ -29,13 +29,13 @@ def table(graph, key="node:P"):
     return lance.dataset(graph._handle.store.root.path(pin.location))
 
 
-def found(graph, **options):
+def actual(graph, **options):
     report = graph.maintenance.repair(**options)
-    return {each.table_key: (each.classification, each.action) for each in report.tables}, report
+    return {item.table_key: (item.classification, item.action) for item in report.tables}, report
 
 
 def test_without_drift_nothing_happens(graph):
-    states, report = found(graph, confirm=True)
+    states, report = actual(graph, confirm=True)
     assert set(states.values()) == {(Drift.NONE, Action.NO_OP)}
     assert report.manifest_version is None
 
@@ -43,14 +43,14 @@ def test_without_drift_nothing_happens(graph):
 def test_upkeep_is_previewed_and_healed_when_confirmed(graph):
     table(graph).optimize.compact_files()
     before = graph.commits()
-    states, report = found(graph)
+    states, report = actual(graph)
     assert states["node:P"] == (Drift.MAINTENANCE, Action.PREVIEW)
     assert "Rewrite" in report.tables[0].operations
     assert graph.commits() == before
     with pytest.raises(Conflict) as caught:
         graph.load([{"type": "P", "data": {"name": "z"}}])
     assert "repair" in caught.value.hint
-    states, report = found(graph, confirm=True)
+    states, report = actual(graph, confirm=True)
     assert states["node:P"] == (Drift.MAINTENANCE, Action.HEALED)
     assert graph.commits()[0].actor == "omnigraph:repair"
     assert report.commit_id == graph.commits()[0].commit_id
@@ -60,11 +60,11 @@ def test_upkeep_is_previewed_and_healed_when_confirmed(graph):
 
 def test_changed_rows_are_taken_only_by_force(graph):
     table(graph).delete("name = 'a'")
-    states, report = found(graph, confirm=True)
+    states, report = actual(graph, confirm=True)
     assert states["node:P"] == (Drift.SUSPICIOUS, Action.REFUSED)
     assert (report.refused, report.manifest_version) == (("node:P",), None)
     assert graph.snapshot().count("P") == 3
-    states, report = found(graph, confirm=True, force=True)
+    states, report = actual(graph, confirm=True, force=True)
     assert states["node:P"] == (Drift.SUSPICIOUS, Action.FORCED)
     assert graph.snapshot().count("P") == 2
     assert graph.commits()[0].actor == "omnigraph:repair:force"
@@ -75,7 +75,7 @@ def test_upkeep_is_healed_beside_what_is_refused(graph):
     table(graph).optimize.compact_files()
     rows = pa.table({"id": ["x"], "name": ["x"]}, schema=table(graph, "node:Q").schema)
     lance.write_dataset(rows, table(graph, "node:Q").uri, mode="append")
-    states, _ = found(graph, confirm=True)
+    states, _ = actual(graph, confirm=True)
     assert states == {
         "node:P": (Drift.MAINTENANCE, Action.HEALED),
         "node:Q": (Drift.SUSPICIOUS, Action.REFUSED),

@@ -214,11 +214,11 @@ def test_search_finds_the_same_rows(tmp_path, monkeypatch):
         graph.indexes.ensure()
         for name, text in (("a", "a cat"), ("b", "a fox"), ("c", "fox"), ("d", "cow")):
             graph.load([{"type": "Note", "data": {"name": name, "text": text}}])
-        found = graph.query(FIND).rows()
+        actual = graph.query(FIND).rows()
         done = compact_tail(graph._handle.store, None, "node:Note")
         assert done.merged == FEW
         assert sorted(row["n.name"] for row in graph.query(FIND).rows()) == ["b", "c"]
-        assert sorted(map(str, graph.query(FIND).rows())) == sorted(map(str, found))
+        assert sorted(map(str, graph.query(FIND).rows())) == sorted(map(str, actual))
 
 
 def test_tables_with_blobs_are_left(tmp_path, monkeypatch):

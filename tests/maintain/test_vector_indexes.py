@@ -56,14 +56,14 @@ def vectors(count, seed=0):
     """Points in a few clouds."""
     random = np.random.default_rng(seed)
     clouds = random.normal(size=(20, SIZE))
-    found = clouds[random.integers(0, 20, count)] + 0.5 * random.normal(size=(count, SIZE))
-    return found.astype(np.float32)
+    actual = clouds[random.integers(0, 20, count)] + 0.5 * random.normal(size=(count, SIZE))
+    return actual.astype(np.float32)
 
 
-def docs(start, found):
-    column = pa.FixedSizeListArray.from_arrays(pa.array(found.ravel()), SIZE)
-    slugs = [f"d{number:05}" for number in range(start, start + len(found))]
-    colours = ["blue" if number % 1000 == 0 else "red" for number in range(len(found))]
+def docs(start, actual):
+    column = pa.FixedSizeListArray.from_arrays(pa.array(actual.ravel()), SIZE)
+    slugs = [f"d{number:05}" for number in range(start, start + len(actual))]
+    colours = ["blue" if number % 1000 == 0 else "red" for number in range(len(actual))]
     return {"Doc": pa.table({"slug": slugs, "colour": colours, "vec": column})}
 
 
@@ -73,7 +73,7 @@ def make(folder, annotation="", count=ROWS):
     return graph
 
 
-def asked(graph, query="near", branch="main"):
+def requested(graph, query="near", branch="main"):
     return [
         graph.query(NEAR, query, {"v": vector.tolist()}, branch=branch).rows()
         for vector in vectors(ROWS)[::1500]
@@ -81,13 +81,13 @@ def asked(graph, query="near", branch="main"):
 
 
 def state(graph, **options):
-    (found,) = [s for s in graph.indexes.status(**options).indexes if s.column == "vec"]
-    return found
+    (actual,) = [s for s in graph.indexes.status(**options).indexes if s.column == "vec"]
+    return actual
 
 
-def share(found, truth):
+def split(actual, truth):
     """How many of the rows that are near were found."""
-    slugs = [[{row["slug"] for row in rows} for rows in each] for each in (found, truth)]
+    slugs = [[{row["slug"] for row in rows} for rows in item] for item in (actual, truth)]
     return np.mean([len(a & b) / len(b) for a, b in zip(*slugs, strict=True)])
 
 
@@ -120,8 +120,12 @@ def test_the_parameters_follow_from_rows_size_and_schema(
 ):
     spec = spec_of(annotation)
     choice = choose_index(spec, rows)
-    found = choice.spec
-    assert (found.method, found.partitions, found.sub_vectors) == (method, partitions, sub_vectors)
+    actual = choice.spec
+    assert (actual.method, actual.partitions, actual.sub_vectors) == (
+        method,
+        partitions,
+        sub_vectors,
+    )
     assert choice == choose_index(spec, rows)
     assert choice.why
 
@@ -165,11 +169,11 @@ def test_a_wrong_annotation_is_refused_where_it_stands(tmp_path, annotation, mes
     text = schema(annotation)
     with pytest.raises(SchemaError) as caught:
         Graph.init(tmp_path / "g.omni", text)
-    (found,) = caught.value.diagnostics
-    assert found.code == "S034"
-    assert message in found.message
-    assert text[found.span.start :].startswith("@vector")
-    assert found.hint is None if hint is None else hint in found.hint
+    (actual,) = caught.value.diagnostics
+    assert actual.code == "S034"
+    assert message in actual.message
+    assert text[actual.span.start :].startswith("@vector")
+    assert actual.hint is None if hint is None else hint in actual.hint
     assert not (tmp_path / "g.omni").exists()
     with Graph.init(tmp_path / "other.omni", schema(), durability="os") as graph:
         for call in (graph.schema.plan, graph.schema.apply):
@@ -196,22 +200,22 @@ def test_a_graph_of_another_program_may_say_anything_there():
 @pytest.mark.parametrize("annotation", ["", '@vector("l2", partitions=6)'])
 def test_an_exact_index_changes_no_result_before_during_and_after(tmp_path, annotation):
     with make(tmp_path, annotation) as graph:
-        before = asked(graph), asked(graph, "near_blue")
+        before = requested(graph), requested(graph, "near_blue")
         graph.indexes.ensure()
         assert state(graph).parameters["partitions"] == (6 if annotation else 1)
-        assert (asked(graph), asked(graph, "near_blue")) == before
+        assert (requested(graph), requested(graph, "near_blue")) == before
         graph.append(docs(ROWS, vectors(2000, seed=1)))
-        held = graph.snapshot()
-        partly = asked(graph), asked(graph, "near_blue")
+        pinned = graph.snapshot()
+        partly = requested(graph), requested(graph, "near_blue")
         assert state(graph).rows_outside == 2000
         graph.maintenance.optimize(engine="local")
         assert state(graph).rows_outside == 0
-        assert (asked(graph), asked(graph, "near_blue")) == partly
+        assert (requested(graph), requested(graph, "near_blue")) == partly
         graph.indexes.rebuild("Doc")
         assert state(graph).segments == 1
-        assert (asked(graph), asked(graph, "near_blue")) == partly
+        assert (requested(graph), requested(graph, "near_blue")) == partly
         assert [
-            graph.query(NEAR, "near", {"v": v.tolist()}, snapshot=held).rows()
+            graph.query(NEAR, "near", {"v": v.tolist()}, snapshot=pinned).rows()
             for v in vectors(ROWS)[::1500]
         ] == partly[0]
 
@@ -228,15 +232,15 @@ def test_whoever_reads_while_an_index_is_built_again_sees_the_same(tmp_path, poi
     with make(tmp_path, '@vector("l2", partitions=6)') as graph:
         graph.indexes.ensure()
         graph.append(docs(ROWS, vectors(500, seed=1)))
-        before, seen = asked(graph), []
+        before, seen = requested(graph), []
         with (
             Graph.open(graph.uri, "r") as reader,
-            at(point, lambda: seen.append((asked(graph), asked(reader)))),
+            at(point, lambda: seen.append((requested(graph), requested(reader)))),
         ):
             graph.indexes.rebuild("Doc")
         assert seen
-        assert all(each == (before, before) for each in seen)
-        assert asked(graph) == before
+        assert all(item == (before, before) for item in seen)
+        assert requested(graph) == before
 
 
 APPROXIMATE = [
@@ -249,17 +253,17 @@ APPROXIMATE = [
 @pytest.mark.parametrize("annotation", APPROXIMATE)
 def test_what_the_schema_asks_for_finds_nearly_all(tmp_path, annotation):
     with make(tmp_path, annotation) as graph:
-        truth = asked(graph)
+        truth = requested(graph)
         graph.indexes.ensure()
-        found = state(graph, measure_recall=True)
-        assert found.method == graph_method(graph)
-        assert not found.parameters["exact"]
-        assert found.recall >= 0.9
-        assert share(asked(graph), truth) >= 0.9
+        actual = state(graph, measure_recall=True)
+        assert actual.method == graph_method(graph)
+        assert not actual.parameters["exact"]
+        assert actual.recall >= 0.9
+        assert split(requested(graph), truth) >= 0.9
         # What is found is measured exactly, and stands in the right order.
-        for rows, right in zip(asked(graph), truth, strict=True):
-            known = {row["slug"]: row["far"] for row in right}
-            assert all(known.get(row["slug"], row["far"]) == row["far"] for row in rows)
+        for rows, right in zip(requested(graph), truth, strict=True):
+            existing = {row["slug"]: row["far"] for row in right}
+            assert all(existing.get(row["slug"], row["far"]) == row["far"] for row in rows)
             assert [row["far"] for row in rows] == sorted(row["far"] for row in rows)
 
 
@@ -281,17 +285,17 @@ def test_an_index_that_is_not_exact_is_sound_all_the_same(tmp_path, annotation):
 def test_few_probes_still_find_enough_rows_under_a_filter(tmp_path):
     with make(tmp_path, '@vector("cosine", partitions=20, probes=1)') as graph:
         graph.indexes.ensure()
-        blue = asked(graph, "near_blue")
+        blue = requested(graph, "near_blue")
         assert [len(rows) for rows in blue] == [6] * len(blue)
 
 
 def test_an_index_that_finds_too_little_is_seen_to(tmp_path):
     with make(tmp_path, '@vector("cosine", partitions=20, probes=1)') as graph:
         graph.indexes.ensure()
-        found = state(graph, measure_recall=True)
-        truth = share(asked(graph), exact(graph))
-        assert found.recall < 0.98
-        assert abs(found.recall - truth) < 0.25
+        actual = state(graph, measure_recall=True)
+        truth = split(requested(graph), exact(graph))
+        assert actual.recall < 0.98
+        assert abs(actual.recall - truth) < 0.25
 
 
 def exact(graph):
@@ -300,11 +304,11 @@ def exact(graph):
     matrix = np.array(rows["vec"].to_pylist(), np.float64)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     slugs = np.array(rows["slug"].to_pylist())
-    found = []
+    matches = []
     for vector in vectors(ROWS)[::1500]:
         order = np.argsort(-(matrix @ vector), kind="stable")[:10]
-        found.append([{"slug": slug} for slug in slugs[order].tolist()])
-    return found
+        matches.append([{"slug": slug} for slug in slugs[order].tolist()])
+    return matches
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2", "dot"])
@@ -330,7 +334,7 @@ def test_an_index_built_in_shares_finds_what_one_built_at_once_finds(tmp_path, a
     with Graph.init(tmp_path / "g.omni", schema(annotation), durability="os") as graph:
         for start in range(3):
             graph.append(docs(start * 2500, vectors(2500, seed=start)))
-        truth = asked(graph)
+        truth = requested(graph)
         tasks = []
 
         class RecordingExecutor:
@@ -339,9 +343,9 @@ def test_an_index_built_in_shares_finds_what_one_built_at_once_finds(tmp_path, a
                 return [function(task) for task in given]
 
         work = OptimizeJob(graph._handle.store, graph.catalog, None)
-        found = work.survey()
+        actual = work.survey()
         # Three parts that are not put together, as if they were large.
-        plans = [replace(each, plan=replace(each.plan, groups=())) for each in found]
+        plans = [replace(item, plan=replace(item.plan, groups=())) for item in actual]
         parts = frozenset(part.number for part in plans[0].fragments)
         indexes = tuple(replace(index, fragments=parts) for index in plans[0].plan.indexes)
         plans[0] = replace(plans[0], plan=replace(plans[0].plan, indexes=indexes))
@@ -352,8 +356,8 @@ def test_an_index_built_in_shares_finds_what_one_built_at_once_finds(tmp_path, a
         assert len(divided) == (1 if is_coded else 3)
         assert state(graph).segments == 1
         assert state(graph).parameters["partitions"] > 1
-        found = asked(graph)
-        assert found == truth if state(graph).parameters["exact"] else share(found, truth) >= 0.9
+        actual = requested(graph)
+        assert actual == truth if state(graph).parameters["exact"] else split(actual, truth) >= 0.9
 
 
 def test_new_rows_get_a_segment_and_are_found(tmp_path):
@@ -362,9 +366,9 @@ def test_new_rows_get_a_segment_and_are_found(tmp_path):
         graph.indexes.ensure()
         graph.append(docs(60_000, vectors(1500, seed=5)))
         graph.maintenance.optimize(engine="local")
-        found = state(graph, measure_recall=True)
-        assert (found.rows, found.rows_outside) == (61_500, 0)
-        assert found.recall >= 0.9
+        actual = state(graph, measure_recall=True)
+        assert (actual.rows, actual.rows_outside) == (61_500, 0)
+        assert actual.recall >= 0.9
 
 
 # -- built anew -------------------------------------------------------------------------------
@@ -384,7 +388,7 @@ def test_another_annotation_has_it_built_anew(tmp_path, annotation, reason, by_o
         assert state(graph).rebuild is None
         graph.schema.apply(schema(annotation))
         assert state(graph).rebuild == reason
-        truth = asked(graph)
+        truth = requested(graph)
         if by_optimize:
             report = graph.maintenance.optimize(engine="local", if_needed=True)
             assert report.table("node:Doc").reasons == (f"index vec_vector: {reason}",)
@@ -392,7 +396,7 @@ def test_another_annotation_has_it_built_anew(tmp_path, annotation, reason, by_o
         else:
             assert graph.indexes.ensure().built == (("node:Doc", "vec", IndexKind.VECTOR),)
         assert (state(graph).rebuild, state(graph).segments) == (None, 1)
-        assert share(asked(graph), truth) >= 0.9
+        assert split(requested(graph), truth) >= 0.9
         assert graph.indexes.ensure().built == ()
         assert graph.maintenance.optimize(engine="local").commit_id is None
 
@@ -430,7 +434,7 @@ def test_an_index_in_segments_that_finds_too_little_is_built_anew_once(tmp_path)
 
 def test_a_damaged_index_is_mended_by_building_it_again(tmp_path):
     with make(tmp_path, count=500) as graph:
-        truth = asked_few(graph)
+        truth = requested_few(graph)
         graph.indexes.ensure()
         folder = (
             Path(graph.uri) / graph._handle.store.manifest(None).current().pins["node:Doc"].location
@@ -443,11 +447,11 @@ def test_a_damaged_index_is_mended_by_building_it_again(tmp_path):
         report = graph.indexes.rebuild("node:Doc", actor="ann")
         assert {column for _, column, _ in report.built} == {"id", "slug", "vec"}
         assert graph.commit(report.commit_id).actor == "ann"
-        assert asked_few(graph) == truth
+        assert requested_few(graph) == truth
         assert state(graph).parameters["partitions"] == 1
 
 
-def asked_few(graph):
+def requested_few(graph):
     return [
         graph.query(NEAR, "near", {"v": vector.tolist()}).rows() for vector in vectors(500)[::100]
     ]

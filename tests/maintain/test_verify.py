@@ -149,12 +149,12 @@ def tag(graph):
 def load_in_parts(graph):
     """As many processes do, which write their shares and give back what they wrote."""
     store = graph._handle.store
-    place = fragment_targets(store, graph.catalog, store.manifest(None).current(), None)[
+    location = fragment_targets(store, graph.catalog, store.manifest(None).current(), None)[
         "node:Place"
     ]
     schema = graph.catalog.node_types["Place"].arrow_schema()
     batch = pa.record_batch({"id": ["q"], "name": ["q"], "vec": [None]}, schema=schema)
-    parts = write_staged_fragments(place, schema, [batch])
+    parts = write_staged_fragments(location, schema, [batch])
     assert [name for part in parts for name, _ in part.sums] == parts[0].files
 
     def prepare(view):
@@ -289,12 +289,12 @@ def test_writers_beside_it_are_no_problem(graph, path):
     seen = set()
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(write, branch) for branch in ("main", "feat")]
-        while not all(each.done() for each in running):
+        while not all(item.done() for item in running):
             report = verify_graph(path)
             assert report.is_sound, report.problems
             seen.update(codes(report))
-        for each in running:
-            each.result()
+        for item in running:
+            item.result()
     assert seen <= {ProblemCode.WRITE_INTERRUPTED, ProblemCode.ORPHAN_FORK}
     report = verify_graph(path)
     assert (report.problems, report.unverified) == ((), 0)
@@ -340,8 +340,8 @@ def test_rows_that_break_rules_are_named(at_once, graph, monkeypatch):
     spoil(graph)
     monkeypatch.setattr(rows, "KEYS_AT_ONCE", at_once)
     report = graph.maintenance.verify()
-    found = {(p.code, p.table) for p in report.problems}
-    assert found == {
+    actual = {(p.code, p.table) for p in report.problems}
+    assert actual == {
         (ProblemCode.DUPLICATE_VALUE, "node:Person"),
         (ProblemCode.DANGLING_EDGE, "edge:Knows"),
         (ProblemCode.CARDINALITY_BROKEN, "edge:LivesIn"),
@@ -401,8 +401,8 @@ def test_a_tag_whose_commit_is_gone_is_named(graph):
     graph.load([person("c")])
     pin = graph.snapshot(tag="old")._context.snapshot.pin("node:Person")
     os.unlink(Path(graph.uri, pin.ref.version_path(pin.version)))
-    found = codes(graph.maintenance.verify(checksums=False))
-    assert found == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
+    actual = codes(graph.maintenance.verify(checksums=False))
+    assert actual == [ProblemCode.TAG_UNREADABLE, ProblemCode.VERSION_MISSING]
 
 
 def test_a_tag_whose_manifest_nobody_of_ours_removed_is_an_error(graph, path):
@@ -413,8 +413,10 @@ def test_a_tag_whose_manifest_nobody_of_ours_removed_is_an_error(graph, path):
     (path / "__history/removed.json").unlink()
     (path / TableRef(MANIFEST).version_path(version)).unlink()
     report = verify_graph(path, checksums=False)
-    (found,) = [each for each in report.problems if each.code is ProblemCode.TAG_UNREADABLE]
-    assert found.weight is Weight.ERROR
+    (actual,) = [
+        problem for problem in report.problems if problem.code is ProblemCode.TAG_UNREADABLE
+    ]
+    assert actual.weight is Weight.ERROR
     assert not report.is_sound
 
 

@@ -48,7 +48,7 @@ class Copy:
         row = dict(record["data"])
         for name, value in row.items():
             if name in kind.properties:
-                row[name] = _as_told(kind.properties[name]["property_type"], value)
+                row[name] = _as_reported(kind.properties[name]["property_type"], value)
         if "edge" in record:
             row |= {"src": record["from"], "dst": record["to"]}
         assert row["id"] not in kind.rows
@@ -59,7 +59,7 @@ class Copy:
     def _add_type(self, entry: Json) -> None:
         key = entry["type_kind"], entry["name"]
         assert key not in self.types
-        properties = {each["name"]: each for each in entry["properties"]}
+        properties = {item["name"]: item for item in entry["properties"]}
         self.types[key] = TypeCopy(entry["type_id"], entry["type_kind"], properties)
 
     def apply_events(self, events: Iterable[Json]) -> None:
@@ -76,20 +76,20 @@ class Copy:
 
     def _rename(self, events: list[Json]) -> None:
         if events[0]["kind"] == "rename_type":
-            taken = [(each, self.types.pop((each["type_kind"], each["from"]))) for each in events]
-            for each, kind in taken:
-                assert kind.type_id == each["type_id"]
-                assert (each["type_kind"], each["to"]) not in self.types
-                self.types[each["type_kind"], each["to"]] = kind
+            taken = [(item, self.types.pop((item["type_kind"], item["from"]))) for item in events]
+            for item, kind in taken:
+                assert kind.type_id == item["type_id"]
+                assert (item["type_kind"], item["to"]) not in self.types
+                self.types[item["type_kind"], item["to"]] = kind
             return
         by_type: dict[tuple[str, str], list[Json]] = {}
-        for each in events:
-            by_type.setdefault((each["type_kind"], each["type_name"]), []).append(each)
+        for item in events:
+            by_type.setdefault((item["type_kind"], item["type_name"]), []).append(item)
         for key, some in by_type.items():
             kind = self.types[key]
-            names = {each["from"]: each["to"] for each in some}
-            for each in some:
-                assert kind.properties[each["from"]]["property_id"] == each["property_id"]
+            names = {item["from"]: item["to"] for item in some}
+            for item in some:
+                assert kind.properties[item["from"]]["property_id"] == item["property_id"]
             kind.properties = _renamed(kind.properties, names)
             kind.rows = {row_id: _renamed(row, names) for row_id, row in kind.rows.items()}
 
@@ -146,7 +146,7 @@ class Copy:
 
     def of_type(self, type_id: int) -> Json:
         """The content of one type, or nothing."""
-        return {key: found for key, found in self.content().items() if found[0] == type_id}
+        return {key: actual for key, actual in self.content().items() if actual[0] == type_id}
 
     def copied(self) -> Copy:
         other = Copy({"types": []})
@@ -166,10 +166,10 @@ def _renamed(values: Json, names: dict[str, str]) -> Json:
     return {names.get(name, name): value for name, value in values.items()}
 
 
-def _as_told(kind: Json, value: Any) -> Any:
+def _as_reported(kind: Json, value: Any) -> Any:
     """An export has days as numbers, a change as dates."""
     if kind["scalar"] != "Date" or value is None:
         return value
     if isinstance(value, list):
-        return [_as_told(kind, each) for each in value]
+        return [_as_reported(kind, item) for item in value]
     return str(datetime.date(1970, 1, 1) + datetime.timedelta(days=value))

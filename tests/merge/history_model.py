@@ -97,28 +97,28 @@ class Trace:
 
     def written(self, before, after):
         """After a write that made one state of another."""
-        found = Trace(self.cells)
+        actual = Trace(self.cells)
         for key, value in differing(before, after):
             event = (next(self.numbers), value)
-            known = self.cells.get(key, Cell())
-            found.cells[key] = Cell(frozenset({event}), known.seen | {event})
-        return found
+            existing = self.cells.get(key, Cell())
+            actual.cells[key] = Cell(frozenset({event}), existing.seen | {event})
+        return actual
 
-    def merged(self, other, result, settled):
+    def merged(self, other, result, recovered):
         """After a merge, of which somebody settled some rows; says what is wrong with it."""
-        found, wrong = Trace(), []
+        actual, wrong = Trace(), []
         for key in {*self.cells, *other.cells}:
             cell = self.cells.get(key, Cell()).merged(other.cells.get(key, Cell()))
             value = cell_value(result, key)
             in_force = frozenset(event for event in cell.writes if event[1] == value)
             is_gone = key[2] is not None and cell_value(result, (*key[:2], None)) is None
-            if key[:2] in settled:
+            if key[:2] in recovered:
                 in_force = frozenset({(next(self.numbers), value)})
                 cell = Cell(in_force, cell.seen | in_force)
             elif not in_force and not is_gone:
                 wrong.append((key, value, sorted(map(repr, cell.writes))))
-            found.cells[key] = Cell(in_force, cell.seen)
-        return found, wrong
+            actual.cells[key] = Cell(in_force, cell.seen)
+        return actual, wrong
 
 
 def cell_value(state, key):
@@ -156,13 +156,13 @@ class Commits:
         return len(self.parents) - 1
 
     def ancestors(self, commits):
-        found, waiting = set(), list(commits)
+        actual, waiting = set(), list(commits)
         while waiting:
             here = waiting.pop()
-            if here not in found:
-                found.add(here)
+            if here not in actual:
+                actual.add(here)
                 waiting += self.parents[here]
-        return found
+        return actual
 
     def common(self, some, others):
         """The commits that both came from, but for those that another of them came from."""
@@ -180,5 +180,5 @@ class Commits:
                 merged[kind][row_id] = UNKNOWN
             return one[0] | other[0], merged
 
-        found = [({commit}, self.states[commit]) for commit in commits]
-        return reduce(joined, found)[1]
+        actual = [({commit}, self.states[commit]) for commit in commits]
+        return reduce(joined, actual)[1]

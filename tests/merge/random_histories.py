@@ -67,9 +67,9 @@ class Type:
         renamed = f'@rename_from("{self.was}") ' if self.was else ""
         ends = f": {self.ends[0]} -> {self.ends[1]}" if self.ends else ""
         key = [f"@key({', '.join(self.key)})"] if len(self.key) > 1 else []
-        keyed = [self._key_text(each, "" if key else " @key") for each in self.key]
+        keyed = [self._key_text(item, "" if key else " @key") for item in self.key]
         keyed += [] if self.key else ["tag: String?"]
-        body = [*keyed, *(prop.text(each) for each, prop in self.props.items()), *key]
+        body = [*keyed, *(prop.text(item) for item, prop in self.props.items()), *key]
         return f"{'edge' if self.ends else 'node'} {name}{ends} {renamed}{{\n  " + (
             "\n  ".join(body) + "\n}"
         )
@@ -125,8 +125,8 @@ class RandomHistory:
     def row(self, name: str, kind: Type, again: bool = False) -> dict[str, Any]:
         row_id = self.random.choice(kind.ids) if again else self.new_id()
         data = self.values(kind)
-        for place, column in enumerate(kind.key):
-            data[column] = row_id if not place else "l"
+        for location, column in enumerate(kind.key):
+            data[column] = row_id if not location else "l"
         if not kind.key:
             data |= {"id": row_id, "tag": row_id}
         if not again:
@@ -257,16 +257,16 @@ class RandomHistory:
             for name, kind in self.types.items()
             if name not in touched and ends in (None, kind.ends is not None)
         ]
-        found = self.random.choice(some) if some else None
-        touched.update([found] if found else [])
-        return found
+        actual = self.random.choice(some) if some else None
+        touched.update([actual] if actual else [])
+        return actual
 
     def free(self, names: tuple[str, ...], touched: set[str]) -> str | None:
         """A name that nobody has, neither before nor after this apply."""
         some = [name for name in names if name not in self.types and name not in touched]
-        found = self.random.choice(some) if some else None
-        touched.update([found] if found else [])
-        return found
+        actual = self.random.choice(some) if some else None
+        touched.update([actual] if actual else [])
+        return actual
 
     def add_type(self, values: dict[str, Any], touched: set[str]) -> None:
         name = self.free(TYPE_NAMES, touched)
@@ -276,13 +276,13 @@ class RandomHistory:
 
     def add_edge(self, values: dict[str, Any], touched: set[str]) -> None:
         name = self.free(EDGE_NAMES, touched)
-        nodes = [each for each, kind in self.types.items() if not kind.ends]
+        nodes = [item for item, kind in self.types.items() if not kind.ends]
         if name:
             ends = self.random.choice(nodes), self.random.choice(nodes)
             self.types[name] = Type(ends=ends, props={"p": Prop("I32")})
 
     def drop_type(self, values: dict[str, Any], touched: set[str]) -> None:
-        nodes = [each for each, kind in self.types.items() if not kind.ends]
+        nodes = [item for item, kind in self.types.items() if not kind.ends]
         name = self.pick(touched)
         if name is None or (name in nodes and len(nodes) < 2):
             return
@@ -311,7 +311,7 @@ class RandomHistory:
 
     def add_property(self, values: dict[str, Any], touched: set[str]) -> None:
         name = self.pick(touched)
-        free = [each for each in NAMES if name and each not in self.types[name].props]
+        free = [item for item in NAMES if name and item not in self.types[name].props]
         if name is None or not free:
             return
         prop, scalar = self.random.choice(free), self.random.choice(SCALARS)
@@ -327,7 +327,7 @@ class RandomHistory:
 
     def rename_property(self, values: dict[str, Any], touched: set[str]) -> None:
         name = self.pick(touched)
-        free = [each for each in NAMES if name and each not in self.types[name].props]
+        free = [item for item in NAMES if name and item not in self.types[name].props]
         if name and free and self.types[name].props:
             props = self.types[name].props
             old = self.random.choice(list(props))
@@ -351,10 +351,10 @@ class RandomHistory:
 
     def tighten(self, values: dict[str, Any], touched: set[str]) -> None:
         name = self.pick(touched)
-        for each, prop in self.types[name].props.items() if name else ():
+        for item, prop in self.types[name].props.items() if name else ():
             if prop.nullable and prop.scalar != "Blob":
                 prop.nullable = False
-                values[f"{name}.{each}"] = self.value(prop.scalar)
+                values[f"{name}.{item}"] = self.value(prop.scalar)
 
     def loosen(self, values: dict[str, Any], touched: set[str]) -> None:
         name = self.pick(touched)
@@ -377,7 +377,7 @@ class RandomHistory:
                 self.send()
 
     def swap_types(self) -> None:
-        nodes = [each for each, kind in self.types.items() if not kind.ends]
+        nodes = [item for item, kind in self.types.items() if not kind.ends]
         if len(nodes) >= 2:
             one, other = self.random.sample(nodes, 2)
             for old, new in ((one, "Spare"), (other, one), ("Spare", other)):

@@ -90,14 +90,14 @@ def test_changes_are_what_two_whole_readings_differ_in(seed, tmp_path):
         schema = kind.arrow_schema()
         for _ in range(25):
             one, other = random.choice([None, *states]), random.choice(states)
-            found = find_changes(graph._handle.store, kind, one, other)
+            actual = find_changes(graph._handle.store, kind, one, other)
             before, after = whole(graph, one, schema), whole(graph, other, schema)
             same = {key for key in before if before[key] == after.get(key)}
-            assert shown(found.before) == {k: v for k, v in before.items() if k not in same}
-            assert shown(found.after) == {k: v for k, v in after.items() if k not in same}
-            assert found.ids.to_pylist() == sorted({*before, *after} - same)
-            assert found.inserted.to_pylist() == sorted(set(after) - set(before))
-            assert found.deleted.to_pylist() == sorted(set(before) - set(after))
+            assert shown(actual.before) == {k: v for k, v in before.items() if k not in same}
+            assert shown(actual.after) == {k: v for k, v in after.items() if k not in same}
+            assert actual.ids.to_pylist() == sorted({*before, *after} - same)
+            assert actual.inserted.to_pylist() == sorted(set(after) - set(before))
+            assert actual.deleted.to_pylist() == sorted(set(before) - set(after))
 
 
 @pytest.mark.parametrize("schema", ["node P { name: String @key }", "node Q { name: String @key }"])

@@ -26,17 +26,17 @@ def person(part, row, age=1):
     return {"type": "P", "data": {"name": f"p{part:03d}-{row:04d}", "age": age}}
 
 
-def built(place: Path, size: tuple[int, int]) -> Path:
+def built(directory: Path, size: tuple[int, int]) -> Path:
     """A table in many parts; two branches have since changed rows in three of them."""
     parts, rows = size
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    with Graph.init(directory, SCHEMA, durability="os") as graph:
         for part in range(parts):
             graph.load([person(part, row) for row in range(rows)], mode="append")
         graph.branches.create("work")
         graph.load([person(1, 3, 5), person(2, 4, 5), person(999, 1)], branch="work")
         graph.mutate('query q() { delete P where name = "p003-0002" }', branch="work")
         graph.load([person(1, 4, 5), person(999, 2)])
-    return place
+    return directory
 
 
 def states(graph: Graph):
@@ -65,10 +65,10 @@ def find(root: Path) -> Iterator[None]:
     before, opened = asdict(store.objects.traffic), store.datasets.opened
     yield
     kind = graph.catalog.node_types["P"]
-    found = [find_changes(store, kind, base, pin) for pin in (work, main)]
+    actual = [find_changes(store, kind, base, pin) for pin in (work, main)]
     after = asdict(store.objects.traffic)
     spent = {name: after[name] - before[name] for name in after}
-    rows = [[len(each.inserted), len(each.updated), len(each.deleted)] for each in found]
+    rows = [[len(item.inserted), len(item.updated), len(item.deleted)] for item in actual]
     print(json.dumps({"rows": rows, "opens": store.datasets.opened - opened} | spent))
 
 
@@ -93,30 +93,30 @@ def runs(tmp_path_factory: pytest.TempPathFactory):
     if sys.platform != "linux" or shutil.which("strace") is None:
         pytest.skip("system calls are counted with strace, which is not here")
     counter = Opened(tmp_path_factory.mktemp("calls"))
-    found = {}
+    matches = {}
     try:
         for size in (SMALL, LARGE):
             root = built(tmp_path_factory.mktemp("graph") / "g.omni", size)
-            found[size] = (root, *counter.files(root))
+            matches[size] = (root, *counter.files(root))
             cost = counter.cost(merge, root)
             assert cost.output.strip() == "merged"
-            found[size] = (*found[size], cost.calls)
+            matches[size] = (*matches[size], cost.calls)
     finally:
         counter.close()
-    return found
+    return matches
 
 
 def parts(graph: Graph, pin) -> dict[str, str]:
     """The signatures of the parts of a state, by their files."""
     return {
-        each.signature.split("-")[0]: each.signature
-        for each in graph._handle.store.table(pin).fragments()
+        fragment.signature.split("-")[0]: fragment.signature
+        for fragment in graph._handle.store.table(pin).fragments()
     }
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["small", "large"])
 def test_no_file_of_a_part_that_did_not_change_is_opened(runs, size):
-    root, opened, _, told, _ = runs[size]
+    root, opened, _, reported, _ = runs[size]
     with Graph.open(root, "r") as graph:
         base, work, main = (parts(graph, pin) for pin in before_the_merge(graph))
     unchanged = {file for file, text in base.items() if work.get(file) == main.get(file) == text}
@@ -125,12 +125,12 @@ def test_no_file_of_a_part_that_did_not_change_is_opened(runs, size):
     assert opened & unchanged == set()
     assert opened <= changed
     assert opened
-    assert told["rows"] == [[1, 2, 1], [1, 1, 0]]
+    assert reported["rows"] == [[1, 2, 1], [1, 1, 0]]
 
 
 def test_a_large_table_is_asked_for_no_more_than_a_small_one(runs):
-    (_, few, small, told, _), (_, many, large, also, _) = runs[SMALL], runs[LARGE]
-    assert told == also
+    (_, few, small, reported, _), (_, many, large, also, _) = runs[SMALL], runs[LARGE]
+    assert reported == also
     assert len(few) == len(many)
     # Lance may open one file twice at the same moment.
     assert (large - small).total() <= 2

@@ -52,16 +52,16 @@ CONFLICTS = {
 def expected(source, target):
     """Edges by id, as (end, w), after a clean merge."""
     done = {source: 1, target: 2} if source is not target else {source: 1}
-    found = {"old": ("b", 0)}
+    actual = {"old": ("b", 0)}
     if change in done:
-        found["old"] = (found["old"][0], done[change])
+        actual["old"] = (actual["old"][0], done[change])
     if move in done:
-        found["old"] = ("c" if done[move] == 1 else "a", found["old"][1])
+        actual["old"] = ("c" if done[move] == 1 else "a", actual["old"][1])
     if remove in done:
-        del found["old"]
+        del actual["old"]
     if add in done:
-        found["new"] = ("b", done[add])
-    return found
+        actual["new"] = ("b", done[add])
+    return actual
 
 
 def state(graph):
@@ -70,7 +70,7 @@ def state(graph):
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [*product(OPERATIONS, OPERATIONS)], ids=lambda each: each.__name__
+    ("source", "target"), [*product(OPERATIONS, OPERATIONS)], ids=lambda one: one.__name__
 )
 def test_every_pair_of_changes_to_edges(source, target, tmp_path):
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
@@ -84,8 +84,8 @@ def test_every_pair_of_changes_to_edges(source, target, tmp_path):
         if conflict is not None:
             with pytest.raises(MergeConflicts) as caught:
                 graph.merge("work")
-            (found,) = caught.value.details["conflicts"]
-            assert (found["kind"], found["row_id"]) == conflict
+            (actual,) = caught.value.details["conflicts"]
+            assert (actual["kind"], actual["row_id"]) == conflict
             assert state(graph) == before
             return
         report = graph.merge("work")

@@ -39,7 +39,7 @@ def shown(changes):
     return [(change.type_name, change.id, change.op.value) for change in changes]
 
 
-def told(events):
+def reported(events):
     return [event.describe() for event in events]
 
 
@@ -47,18 +47,18 @@ def told(events):
 
 
 def test_nothing_changed(graph):
-    found = graph.snapshot().diff(graph.snapshot())
-    assert (found.changes, found.stats["types_affected"]) == ((), [])
-    assert found.to_arrow().num_rows == 0
+    actual = graph.snapshot().diff(graph.snapshot())
+    assert (actual.changes, actual.stats["types_affected"]) == ((), [])
+    assert actual.to_arrow().num_rows == 0
 
 
 def test_inserts_updates_and_deletes_have_both_images(graph):
     before = graph.snapshot()
     graph.load([person("ana", age=31, photo="base64:aGk="), person("dee"), knows("dee", "cy")])
     graph.mutate('query q() { delete P where name = "ben" }')
-    found = before.diff(graph.snapshot())
-    changes = {(c.type_name, c.id if c.type_name == "P" else c.op.value): c for c in found.changes}
-    assert shown(found.changes)[:3] == [
+    actual = before.diff(graph.snapshot())
+    changes = {(c.type_name, c.id if c.type_name == "P" else c.op.value): c for c in actual.changes}
+    assert shown(actual.changes)[:3] == [
         ("P", "ana", "update"),
         ("P", "ben", "delete"),
         ("P", "dee", "insert"),
@@ -71,13 +71,13 @@ def test_inserts_updates_and_deletes_have_both_images(graph):
     # The edge went with its node, and is told with its ends.
     assert changes["K", "delete"].endpoints == {"src": "ana", "dst": "ben"}
     assert changes["K", "insert"].endpoints == {"src": "dee", "dst": "cy"}
-    assert found.stats == {
+    assert actual.stats == {
         "inserts": 2,
         "updates": 1,
         "deletes": 2,
         "types_affected": ["K", "P"],
     }
-    assert json.loads(found.to_arrow()["after"][0].as_py())["age"] == 31
+    assert json.loads(actual.to_arrow()["after"][0].as_py())["age"] == 31
 
 
 def test_the_other_way_round_it_is_reversed(graph):
@@ -154,7 +154,7 @@ def test_the_feed_tells_every_commit_in_order(graph):
     (page,) = follow(graph)
     assert [block.commit.actor for block in page.blocks] == [None, "first", "second", None]
     # The first commit made the types.
-    assert told(page.blocks[0].schema_events) == [
+    assert reported(page.blocks[0].schema_events) == [
         "add node type 'P'",
         "add node type 'Q'",
         "add edge type 'K'",
@@ -265,7 +265,7 @@ def test_a_baseline_and_the_feed_behind_it_are_the_whole(graph, tmp_path):
     assert [entry["name"] for entry in base.schema["types"]] == ["P", "Q", "K"]
     assert base.schema["types"][2]["from_type"] == "P"
     properties = base.schema["types"][2]["properties"]
-    assert [(each["name"], each["property_type"]["scalar"]) for each in properties] == [
+    assert [(item["name"], item["property_type"]["scalar"]) for item in properties] == [
         ("w", "I32")
     ]
     graph.load([person("dee")])
@@ -289,8 +289,8 @@ def test_blame_names_the_last_commit_of_a_row(graph):
 def test_blame_of_what_was_deleted(graph):
     graph.mutate('query q() { delete P where name = "ben" }', actor="remover")
     graph.load([person("ana", age=1)])
-    found = graph.changes.blame("P", "ben")
-    assert (found.commit.actor, found.op) == ("remover", "delete")
+    actual = graph.changes.blame("P", "ben")
+    assert (actual.commit.actor, actual.op) == ("remover", "delete")
     with pytest.raises(EntityNotFound, match="no P 'zed'"):
         graph.changes.blame("P", "zed")
 
@@ -301,8 +301,8 @@ def test_blame_sees_through_a_merge(graph):
     graph.load([person("ben", age=31)], branch="work", actor="another")
     graph.load([person("cy", age=5)])
     graph.merge("work", actor="reviewer")
-    found = graph.changes.blame("P", "ana")
-    assert (found.commit.actor, found.origin.actor) == ("reviewer", "writer")
+    actual = graph.changes.blame("P", "ana")
+    assert (actual.commit.actor, actual.origin.actor) == ("reviewer", "writer")
     graph.maintenance.optimize()
     assert graph.changes.blame("P", "ana").commit.actor == "reviewer"
 
@@ -326,16 +326,16 @@ def test_a_type_and_a_property_that_got_other_names(graph):
     before = graph.snapshot()
     graph.schema.apply(RENAMED)
     graph.load([{"type": "Human", "data": {"name": "ana", "years": 31}}])
-    found = before.diff(graph.snapshot())
+    actual = before.diff(graph.snapshot())
     renames = ["rename node type 'P' -> 'Human'"]
     renames += ["rename property 'Human.age' -> 'Human.years' on node 'Human'"]
-    assert told(found.schema_events) == renames
-    assert shown(found.changes) == [("Human", "ana", "update")]
-    assert found.changes[0].properties == ("years",)
-    assert found.changes[0].before["years"] == 30
+    assert reported(actual.schema_events) == renames
+    assert shown(actual.changes) == [("Human", "ana", "update")]
+    assert actual.changes[0].properties == ("years",)
+    assert actual.changes[0].before["years"] == 30
     page = graph.changes.poll(start=f"after:{graph.commits()[-1].commit_id}")
     assert [len(block.changes) for block in page.blocks] == [4, 0, 1]
-    assert [told(block.schema_events) for block in page.blocks] == [[], renames, []]
+    assert [reported(block.schema_events) for block in page.blocks] == [[], renames, []]
     assert [change.type_name for change in page.changes] == ["P", "P", "P", "K", "Human"]
     assert graph.changes.blame("Human", "ben").commit.actor == "first"
     first = graph.commits()[-2].commit_id
@@ -350,37 +350,39 @@ def test_the_rows_of_a_type_that_was_dropped_go_with_one_event(graph):
     before = graph.snapshot()
     start = graph.changes.poll(start="now").cursor
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
-    found = before.diff(graph.snapshot())
-    assert (told(found.schema_events), found.changes) == (["drop node type 'Q'"], ())
+    actual = before.diff(graph.snapshot())
+    assert (reported(actual.schema_events), actual.changes) == (["drop node type 'Q'"], ())
     (block,) = graph.changes.poll(cursor=start).blocks
-    assert told(block.schema_events) == ["drop node type 'Q' (soft mode)"]
+    assert reported(block.schema_events) == ["drop node type 'Q' (soft mode)"]
     assert block.changes == ()
     # The other way round they come back.
     back = graph.snapshot().diff(before)
-    assert told(back.schema_events) == ["add node type 'Q'"]
+    assert reported(back.schema_events) == ["add node type 'Q'"]
     assert shown(back.changes) == [("Q", "q1", "insert")]
 
 
 def test_wider_values_are_the_same_values(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?"))
-    found = before.diff(graph.snapshot())
-    assert found.changes == ()
-    assert told(found.schema_events) == ["widen property 'P.age' of node 'P' from I32? to I64?"]
+    actual = before.diff(graph.snapshot())
+    assert actual.changes == ()
+    assert reported(actual.schema_events) == [
+        "widen property 'P.age' of node 'P' from I32? to I64?"
+    ]
 
 
 def test_back_to_narrower_values_a_value_that_does_not_fit_is_shown_as_it_is(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?", "age: F64?"))
     graph.load([person("ana", age=2.5), person("ben", age=2**40)])
-    found = graph.snapshot().diff(before)
-    assert [event.kind for event in found.schema_events] == ["narrow_property"]
-    assert [(c.id, c.before["age"], c.after["age"]) for c in found.changes] == [
+    actual = graph.snapshot().diff(before)
+    assert [event.kind for event in actual.schema_events] == ["narrow_property"]
+    assert [(c.id, c.before["age"], c.after["age"]) for c in actual.changes] == [
         ("ana", 2.5, 30),
         ("ben", float(2**40), 30),
     ]
     # Only what really differs is named.
-    assert found.changes[0].properties == ("age",)
+    assert actual.changes[0].properties == ("age",)
 
 
 def test_values_for_existing_rows_are_told_by_the_event_and_differ_in_a_diff(graph):
@@ -395,15 +397,15 @@ def test_values_for_existing_rows_are_told_by_the_event_and_differ_in_a_diff(gra
         "add_property": "Bern",
         "change_nullability": 7,
     }
-    found = before.diff(graph.snapshot())
-    assert [event.step.get("value") for event in found.schema_events] == [None, None]
-    assert [(c.id, c.op, c.properties) for c in found.changes] == [
+    actual = before.diff(graph.snapshot())
+    assert [event.step.get("value") for event in actual.schema_events] == [None, None]
+    assert [(c.id, c.op, c.properties) for c in actual.changes] == [
         ("ana", "update", ("city",)),
         ("ben", "update", ("city",)),
         ("cy", "update", ("city",)),
         ("dee", "insert", ()),
     ]
-    assert found.changes[-1].after["age"] == 7
+    assert actual.changes[-1].after["age"] == 7
 
 
 def test_rules_are_told_too(graph):
@@ -475,8 +477,8 @@ def test_kinds_and_operations_choose_events(graph):
 
 def test_a_cursor_that_was_made_before_there_were_events_still_leads_on(graph):
     commit = graph.commits()[0].commit_id
-    told = json.dumps([1, None, commit, 0, ""], separators=(",", ":")).encode()
-    old = base64.urlsafe_b64encode(told).decode().rstrip("=")
+    reported = json.dumps([1, None, commit, 0, ""], separators=(",", ":")).encode()
+    old = base64.urlsafe_b64encode(reported).decode().rstrip("=")
     graph.load([person("dee")])
     assert shown(graph.changes.poll(cursor=old).changes) == [("P", "dee", "insert")]
 
@@ -506,9 +508,9 @@ def test_a_type_that_came_back_is_another_one(graph):
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
     graph.schema.apply(SCHEMA)
     graph.load([{"type": "Q", "data": {"id": "q1", "note": "old"}}, {"type": "Q"}])
-    found = before.diff(graph.snapshot())
-    assert told(found.schema_events) == ["drop node type 'Q'", "add node type 'Q'"]
-    assert [change.op for change in found.changes] == ["insert", "insert"]
+    actual = before.diff(graph.snapshot())
+    assert reported(actual.schema_events) == ["drop node type 'Q'", "add node type 'Q'"]
+    assert [change.op for change in actual.changes] == ["insert", "insert"]
     assert graph.changes.blame("Q", "q1").commit.actor is None
     graph.schema.apply(SCHEMA.replace("node Q { note: String? }\n", ""))
     graph.schema.apply(SCHEMA)
@@ -520,9 +522,9 @@ def test_a_property_that_came_back_is_another_one(graph):
     before = graph.snapshot()
     graph.schema.apply(SCHEMA.replace("age: I32?  ", ""))
     graph.schema.apply(SCHEMA)
-    found = before.diff(graph.snapshot())
-    assert [event.kind for event in found.schema_events] == ["drop_property", "add_property"]
-    assert found.changes == ()
+    actual = before.diff(graph.snapshot())
+    assert [event.kind for event in actual.schema_events] == ["drop_property", "add_property"]
+    assert actual.changes == ()
     back = graph.snapshot().diff(before)
     assert [(c.id, c.before["age"], c.after["age"]) for c in back.changes] == [
         (name, None, 30) for name in ("ana", "ben", "cy")
@@ -540,9 +542,9 @@ def test_two_properties_that_exchanged_their_names(graph):
             for name in fields
         )
         graph.schema.apply(SCHEMA.replace("w: I32?", body))
-    found = before.diff(graph.snapshot())
-    assert sorted((event.step["from"], event.step["to"]) for event in found.schema_events) == [
+    actual = before.diff(graph.snapshot())
+    assert sorted((event.step["from"], event.step["to"]) for event in actual.schema_events) == [
         ("v", "w"),
         ("w", "v"),
     ]
-    assert found.changes == ()
+    assert actual.changes == ()

@@ -30,7 +30,7 @@ def person(name, age):
     return {"type": "Person", "data": {"name": name, "age": age}}
 
 
-def loading(graph, *records, **how):
+def load_call(graph, *records, **how):
     return lambda: graph.load(list(records), **how)
 
 
@@ -40,8 +40,8 @@ def one_group(graph, branch="main"):
         receipt.commit_id
         for receipt in together(
             graph,
-            loading(graph, person("Ada", 10), actor="ana", branch=branch),
-            loading(graph, person("Cy", 30), person("Bob", 20), actor="bea", branch=branch),
+            load_call(graph, person("Ada", 10), actor="ana", branch=branch),
+            load_call(graph, person("Cy", 30), person("Bob", 20), actor="bea", branch=branch),
             lambda: graph.mutate(KNOW, params={"a": "Ada", "b": "Cy"}, actor="cem", branch=branch),
             branch=None if branch == "main" else branch,
         )
@@ -97,8 +97,8 @@ def test_blame_names_the_member_that_wrote_the_row(graph):
         ("Bob", ids[1], "bea"),
         ("Cy", ids[1], "bea"),
     ):
-        found = graph.changes.blame("Person", name)
-        assert (found.commit.commit_id, found.commit.actor, found.op) == (commit, actor, "write")
+        actual = graph.changes.blame("Person", name)
+        assert (actual.commit.commit_id, actual.commit.actor, actual.op) == (commit, actor, "write")
     (edge,) = graph.snapshot().read("Knows")["id"].to_pylist()
     assert graph.changes.blame("Knows", edge).commit.actor == "cem"
     graph.load([person("Ada", 11)], actor="dan")

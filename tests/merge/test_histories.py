@@ -106,10 +106,10 @@ class World:
         data = {"w": number}
         if self.random.random() < 0.7:
             data["id"] = f"{kind}{self.random.randrange(3)}"
-        known = state[kind].get(data.get("id"))
+        existing = state[kind].get(data.get("id"))
         source = self.random.choice(sorted(state["P"]))
         target = self.random.choice(sorted(state[end]))
-        ends = (known["src"], known["dst"]) if known else (source, target)
+        ends = (existing["src"], existing["dst"]) if existing else (source, target)
         self.load(branch, {"edge": kind, "from": ends[0], "to": ends[1], "data": data})
 
     def load(self, branch, record):
@@ -144,8 +144,8 @@ class World:
             merged, _ = three_way(*sides, side)
         lost = orphans(merged)
         if lost:
-            found = self.refused(source, target, side)
-            assert {(key, row) for key, row, kind in found if kind == "orphan_edge"} == {
+            actual = self.refused(source, target, side)
+            assert {(key, row) for key, row, kind in actual if kind == "orphan_edge"} == {
                 (KEYS[kind], row) for kind, row in lost
             }
             return "orphans"
@@ -166,8 +166,8 @@ class World:
         assert self.graph.snapshot(target).commit_id == before
 
     def must_have_conflicts(self, source, target, conflicts):
-        found = self.refused(source, target, None)
-        rows = {each for each in found if each[2] not in ("orphan_edge",)}
+        actual = self.refused(source, target, None)
+        rows = {item for item in actual if item[2] not in ("orphan_edge",)}
         assert rows == {(KEYS[kind], row, what) for (kind, row), what in conflicts.items()}
 
     def refused(self, source, target, side):
@@ -176,8 +176,8 @@ class World:
             self.graph.merge(source, target, resolve=side)
         assert self.graph.snapshot(target).commit_id == before
         assert self.read(target) == self.state(target)
-        told = caught.value.details["conflicts"]
-        return {(each["table_key"], each["row_id"], each["kind"]) for each in told}
+        reported = caught.value.details["conflicts"]
+        return {(item["table_key"], item["row_id"], item["kind"]) for item in reported}
 
 
 class Forgetful(World):
@@ -210,18 +210,18 @@ class Forgetful(World):
         expected, real = three_way(base, self.state(target), self.state(source))
         preview = self.graph.merge(source, target, dry_run=True)
         names = {key: kind for kind, key in KEYS.items()}
-        found = {
-            (names[each.table_key], each.row_id)
-            for each in preview.conflicts
-            if each.is_between_rows
+        actual = {
+            (names[item.table_key], item.row_id)
+            for item in preview.conflicts
+            if item.is_between_rows
         }
-        assert found >= real.keys(), (found, real)
-        side = self.random.choice(["ours", "theirs"]) if found else None
+        assert actual >= real.keys(), (actual, real)
+        side = self.random.choice(["ours", "theirs"]) if actual else None
         chosen = self.state(target if side == "ours" else source)
         try:
             report = self.graph.merge(source, target, resolve=side)
         except MergeConflicts as error:
-            kinds = {each["kind"] for each in error.details["conflicts"]}
+            kinds = {item["kind"] for item in error.details["conflicts"]}
             if kinds != {"orphan_edge"}:
                 raise
             assert self.read(target) == self.state(target)
@@ -230,15 +230,15 @@ class Forgetful(World):
         for kind in KEYS:
             for row_id in {*merged[kind], *expected[kind]}:
                 allowed = [expected[kind].get(row_id)]
-                if (kind, row_id) in found:
+                if (kind, row_id) in actual:
                     resolved, _ = three_way(base, self.state(target), self.state(source), side)
                     allowed = [resolved[kind].get(row_id), chosen[kind].get(row_id)]
                 assert merged[kind].get(row_id) in allowed, (kind, row_id)
         traces = self.commits.traces
-        trace, wrong = traces[ours].merged(traces[theirs], merged, found)
+        trace, wrong = traces[ours].merged(traces[theirs], merged, actual)
         assert wrong == []
         self.heads[target] = self.commits.add((ours, theirs), merged, trace)
-        return f"{report.outcome} in doubt" if found - real.keys() else report.outcome
+        return f"{report.outcome} in doubt" if actual - real.keys() else report.outcome
 
     def merge_again(self, source, target):
         before = self.read(target)

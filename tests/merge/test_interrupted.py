@@ -121,11 +121,11 @@ def test_before_any_table_it_leaves_nothing(path, into):
 def test_what_it_leaves_names_the_branch_that_it_merges_into(path, into):
     source = interrupted(path, into, Failpoint.WRITE_AFTER_TABLES, 1)
     (file,) = (path / "__recovery").glob("*.json")
-    told = json.loads(file.read_text())
-    assert told["writer_kind"] == "BranchMerge"
-    assert told["merge_source_commit_id"] == source
-    assert told.get("branch") == (None if into == "main" else into)
-    assert {pin.get("table_branch") for pin in told["tables"]} == {told.get("branch")}
+    reported = json.loads(file.read_text())
+    assert reported["writer_kind"] == "BranchMerge"
+    assert reported["merge_source_commit_id"] == source
+    assert reported.get("branch") == (None if into == "main" else into)
+    assert {pin.get("table_branch") for pin in reported["tables"]} == {reported.get("branch")}
 
 
 def test_a_merge_that_changes_nothing_leaves_nothing_to_finish(tmp_path):

@@ -57,10 +57,10 @@ def row(graph, name, branch="main"):
 
 def edit(graph, branch, name, **values):
     """Set properties of a person, leaving the others as they are."""
-    known = {k: v for k, v in row(graph, name, branch).items() if k not in ("id", "photo")}
-    known["seen"] = known["seen"] and known["seen"].isoformat()
-    known["born"] = known["born"] and known["born"].isoformat()
-    return graph.load([person(**{**known, **values})], branch=branch)
+    existing = {k: v for k, v in row(graph, name, branch).items() if k not in ("id", "photo")}
+    existing["seen"] = existing["seen"] and existing["seen"].isoformat()
+    existing["born"] = existing["born"] and existing["born"].isoformat()
+    return graph.load([person(**{**existing, **values})], branch=branch)
 
 
 def conflicts(graph, **options):
@@ -76,25 +76,25 @@ def test_changes_of_different_properties_are_both_kept(graph):
     edit(graph, "work", "ana", city="Rome", tags=["x"])
     edit(graph, "main", "ana", age=31)
     assert graph.merge("work").outcome is M
-    found = row(graph, "ana")
-    assert (found["age"], found["city"], found["tags"]) == (31, "Rome", ["x"])
+    actual = row(graph, "ana")
+    assert (actual["age"], actual["city"], actual["tags"]) == (31, "Rome", ["x"])
 
 
 def test_a_conflict_names_the_properties_and_the_three_states(graph):
     edit(graph, "work", "ana", age=31, city="Rome")
     edit(graph, "main", "ana", age=32, tags=["x"])
-    (found,) = conflicts(graph)
-    assert found["properties"] == ["age"]
-    assert [found[side]["age"] for side in ("base", "ours", "theirs")] == [30, 32, 31]
-    assert found["conflict_id"] == "node:P/ana"
+    (actual,) = conflicts(graph)
+    assert actual["properties"] == ["age"]
+    assert [actual[side]["age"] for side in ("base", "ours", "theirs")] == [30, 32, 31]
+    assert actual["conflict_id"] == "node:P/ana"
 
 
 def test_null_is_not_an_empty_text_nor_an_empty_list(graph):
     edit(graph, "work", "ana", city="", tags=[])
     edit(graph, "main", "ana", city=None)
-    (found,) = conflicts(graph)
-    assert found["properties"] == ["city"]
-    assert (found["ours"]["city"], found["theirs"]["city"]) == (None, "")
+    (actual,) = conflicts(graph)
+    assert actual["properties"] == ["city"]
+    assert (actual["ours"]["city"], actual["theirs"]["city"]) == (None, "")
 
 
 def test_moments_days_vectors_and_blobs_arrive_as_they_are(graph):
@@ -148,8 +148,8 @@ def test_the_same_edge_from_both_sides_is_one_where_only_one_may_be(graph):
 def test_an_edge_that_differs_is_a_conflict_where_only_one_may_be(graph):
     graph.load([edge("Once", "ana", "ben", w=1)])
     graph.load([edge("Once", "ana", "ben", w=2)], branch="work")
-    (found,) = conflicts(graph)
-    assert found["kind"] == "unique_violation"
+    (actual,) = conflicts(graph)
+    assert actual["kind"] == "unique_violation"
 
 
 # -- rules ----------------------------------------------------------------------------------------
@@ -162,22 +162,22 @@ def test_everything_that_is_wrong_is_said_at_once_and_in_order(graph):
     graph.load([person("other", mail="m@"), edge("Boss", "ben", "ana")])
     graph.load([edge("K", "cy", "ben")])
     graph.mutate('query q() { delete P where name = "cy" }', branch="work")
-    found = [(each["table_key"], each["kind"]) for each in conflicts(graph)]
-    assert found == [
+    actual = [(conflict["table_key"], conflict["kind"]) for conflict in conflicts(graph)]
+    assert actual == [
         ("edge:K", "orphan_edge"),
         ("node:P", "divergent_update"),
         ("node:P", "unique_violation"),
     ]
     preview = graph.merge("work", dry_run=True)
-    assert [(each.table_key, each.kind) for each in preview.conflicts] == found
+    assert [(conflict.table_key, conflict.kind) for conflict in preview.conflicts] == actual
     assert preview.conflicts.to_arrow().num_rows == 3
 
 
 def test_too_many_edges_from_both_sides_are_a_conflict(graph):
     graph.load([edge("Boss", "ben", "cy")], branch="work")
     graph.load([edge("Boss", "ben", "ana")])
-    (found,) = conflicts(graph)
-    assert (found["kind"], found["row_id"]) == ("cardinality_violation", "ben")
+    (actual,) = conflicts(graph)
+    assert (actual["kind"], actual["row_id"]) == ("cardinality_violation", "ben")
 
 
 # -- resolutions ----------------------------------------------------------------------------------
@@ -206,8 +206,8 @@ def test_a_choice_for_each_conflict_or_values(graph):
     clash(graph)
     choices = {"node:P/ana": {"age": 40, "tags": ["both"]}, "node:P/ben": "theirs"}
     report = graph.merge("work", resolve=choices)
-    found = row(graph, "ana")
-    assert (found["age"], found["city"], found["tags"]) == (40, "Rome", ["both"])
+    actual = row(graph, "ana")
+    assert (actual["age"], actual["city"], actual["tags"]) == (40, "Rome", ["both"])
     assert row(graph, "ben")["age"] == 77
     assert report.resolved == choices
     extra = graph._handle.store.manifest(None).current().head.extra
@@ -300,13 +300,13 @@ def test_two_sides_that_settled_a_conflict_differently_have_one_again(graph):
     graph.branches.create("kept", "work")
     graph.merge("main", "work", resolve="ours")
     graph.merge("kept", "main", resolve="ours")
-    (found,) = conflicts(graph)
-    assert (found["kind"], found["properties"], found["base"]) == (
+    (actual,) = conflicts(graph)
+    assert (actual["kind"], actual["properties"], actual["base"]) == (
         "divergent_update",
         ["age"],
         None,
     )
-    assert (found["ours"]["age"], found["theirs"]["age"]) == (31, 32)
+    assert (actual["ours"]["age"], actual["theirs"]["age"]) == (31, 32)
     graph.merge("work", resolve="theirs")
     assert row(graph, "ana")["age"] == 32
 
@@ -349,13 +349,13 @@ def test_where_the_common_state_is_gone_nothing_is_guessed(graph):
     graph.branches.delete("third")
     edit(graph, "work", "dee", age=2)
     edit(graph, "other", "dee", city="Oslo")
-    (found,) = conflicts(graph, into="other")
-    assert (found["kind"], found["properties"]) == ("divergent_insert", ["age", "city"])
+    (actual,) = conflicts(graph, into="other")
+    assert (actual["kind"], actual["properties"]) == ("divergent_insert", ["age", "city"])
 
 
 # -- different commits of a branch that is gone ---------------------------------------------------
 
-each_way = pytest.mark.parametrize(("source", "target"), [("work", "other"), ("other", "work")])
+every_way = pytest.mark.parametrize(("source", "target"), [("work", "other"), ("other", "work")])
 
 
 @pytest.fixture
@@ -377,10 +377,10 @@ def third(graph):
 
 
 def conflict_ids(graph, source, target):
-    return [each.row_id for each in graph.merge(source, target, dry_run=True).conflicts]
+    return [conflict.row_id for conflict in graph.merge(source, target, dry_run=True).conflicts]
 
 
-@each_way
+@every_way
 def test_a_row_that_a_branch_set_back_before_it_was_deleted_is_not_lost(third, source, target):
     assert conflict_ids(third, source, target) == ["ana", "cy", "dee"]
     side = "theirs" if source == "other" else "ours"
@@ -392,7 +392,7 @@ def test_a_row_that_a_branch_set_back_before_it_was_deleted_is_not_lost(third, s
     assert row(third, "ben", target)["age"] == 77
 
 
-@each_way
+@every_way
 def test_what_was_written_after_the_early_merge_is_no_conflict(third, source, target):
     third.load([person("eve", age=5)], branch="work")
     edit(third, "work", "ben", city="Rome")
@@ -416,7 +416,7 @@ def test_a_table_that_only_the_target_has_changed_is_looked_at_too(graph):
     assert row(graph, "ana", "work")["age"] == 30
 
 
-@each_way
+@every_way
 def test_a_deleted_branch_is_seen_through_another_that_had_merged_it(graph, source, target):
     for name in ("other", "third", "between"):
         graph.branches.create(name)
@@ -497,8 +497,8 @@ def test_what_was_taken_back_to_an_earlier_state_is_a_conflict_then(graph, sourc
     edit(graph, "other", "ben", age=33)
     with pytest.raises(MergeConflicts) as caught:
         graph.merge(source, target)
-    found = [(each["row_id"], each["kind"]) for each in caught.value.details["conflicts"]]
-    assert found == [("ana", "divergent_update"), ("cy", "delete_vs_update")]
+    actual = [(detail["row_id"], detail["kind"]) for detail in caught.value.details["conflicts"]]
+    assert actual == [("ana", "divergent_update"), ("cy", "delete_vs_update")]
     side = "theirs" if source == "work" else "ours"
     graph.merge(source, target, resolve=side)
     assert [row(graph, name, target)["age"] for name in ("ana", "cy")] == [30, 30]
@@ -556,7 +556,7 @@ def test_many_rows_are_merged_by_their_keys(graph, monkeypatch):
     edit(graph, "main", "ben", age=31)
     monkeypatch.setattr(plan, "_MOST_ROWS", 1)
     graph.merge("work")
-    ages = {each["name"]: each["age"] for each in graph.snapshot().read("P").to_pylist()}
+    ages = {item["name"]: item["age"] for item in graph.snapshot().read("P").to_pylist()}
     assert ages == {"ana": 31, "ben": 31, "eve": None}
 
 
@@ -643,11 +643,11 @@ def meanwhile(monkeypatch):
         plan, calls = run.plan_merge, []
 
         def and_somebody_works(*arguments):
-            found = plan(*arguments)
-            calls.append(found)
+            actual = plan(*arguments)
+            calls.append(actual)
             if len(calls) == 1:
                 work()
-            return found
+            return actual
 
         monkeypatch.setattr(run, "plan_merge", and_somebody_works)
         return calls
@@ -713,9 +713,9 @@ def test_a_merge_that_others_were_faster_with_does_not_undo_what_they_did_then(g
 def test_merges_of_two_graphs_in_one_process_do_not_wait_for_each_other(tmp_path, meanwhile):
     schema = "node P { name: String @key  age: I32? }"
     graphs = [Graph.init(tmp_path / f"{n}.omni", schema, durability="os") for n in "ab"]
-    for each in graphs:
-        each.branches.create("work")
-        each.load([{"type": "P", "data": {"name": "eve"}}], branch="work")
+    for item in graphs:
+        item.branches.create("work")
+        item.load([{"type": "P", "data": {"name": "eve"}}], branch="work")
     outcomes = []
 
     def merge_the_other():
@@ -726,8 +726,8 @@ def test_merges_of_two_graphs_in_one_process_do_not_wait_for_each_other(tmp_path
     meanwhile(merge_the_other)
     assert graphs[0].merge("work").outcome is FF
     assert outcomes == [FF]
-    for each in graphs:
-        each.close()
+    for item in graphs:
+        item.close()
 
 
 # -- one commit -----------------------------------------------------------------------------------

@@ -48,9 +48,9 @@ class Follower:
         while True:
             limit = self.random.choice((1, 2, 3, 7, 1_000))
             page = graph.changes.poll(cursor=self.cursor, limit=limit, **self.options())
-            told = [json.loads(json.dumps(block.to_json())) for block in page.blocks]
-            assert sum(len(b["schema_events"]) + len(b["changes"]) for b in told) <= limit
-            for block in told:
+            reported = [json.loads(json.dumps(block.to_json())) for block in page.blocks]
+            assert sum(len(b["schema_events"]) + len(b["changes"]) for b in reported) <= limit
+            for block in reported:
                 self.copy.apply_events(block["schema_events"])
                 self.copy.apply_changes(block["changes"])
             self.cursor = page.cursor
@@ -122,9 +122,9 @@ def test_the_diff_of_two_states_leads_from_one_to_the_other(seed: int, tmp_path:
             states.append((graph.commits()[0].commit_id, whole(graph)))
         for _ in range(8):
             (one, before), (other, after) = random.choice(states), random.choice(states)
-            found = graph.snapshot(at=one).diff(graph.snapshot(at=other))
+            actual = graph.snapshot(at=one).diff(graph.snapshot(at=other))
             copy = before.copied()
-            copy.apply_events([event.to_json() for event in found.schema_events])
-            copy.apply_changes([change.to_json() for change in found.changes])
+            copy.apply_events([event.to_json() for event in actual.schema_events])
+            copy.apply_changes([change.to_json() for change in actual.changes])
             assert copy.content() == after.content()
-            assert found.is_empty == (before.content() == after.content()) or found.schema_events
+            assert actual.is_empty == (before.content() == after.content()) or actual.schema_events

@@ -31,7 +31,7 @@ def graph(path):
         yield graph
 
 
-def told(page):
+def reported(page):
     return [[event.to_json() for event in block.schema_events] for block in page.blocks]
 
 
@@ -45,14 +45,14 @@ def test_an_apply_that_died_tells_the_same_events(graph, path, tmp_path, point):
     with Graph.init(tmp_path / "other.omni", SCHEMA, durability="os") as other:
         fill(other)
         other.schema.apply(wanted, values=values)
-        expected = told(other.changes.poll())[-1]
+        expected = reported(other.changes.poll())[-1]
     assert {event["kind"] for event in expected} >= {"rename_type", "add_property"}
     start = graph.changes.poll(start="now").cursor
     with at(point, raising(Died())), pytest.raises(Died):
         graph.schema.apply(wanted, values=values)
     with Graph.open(path) as again:
         page = again.changes.poll(cursor=start)
-        assert told(page) == [expected]
+        assert reported(page) == [expected]
         assert page.changes == ()
 
 
@@ -146,9 +146,9 @@ def test_the_events_of_another_program_are_derived_at_its_commit(graph, path, la
             # No id that was ever given out stands for something else now.
             assert more.type_id == type_id
             assert more.property_id > max(event.property_id or 0 for event in events)
-        found = before.snapshot.diff(again.snapshot())
-        assert found.schema_events[0].to_json() == events[0].to_json()
-        assert {change.op for change in found.changes} == {"insert"}
+        actual = before.snapshot.diff(again.snapshot())
+        assert actual.schema_events[0].to_json() == events[0].to_json()
+        assert {change.op for change in actual.changes} == {"insert"}
 
 
 def test_a_table_that_another_program_wrote_anew_has_the_rows_it_had(graph, path):

@@ -123,7 +123,7 @@ def copy(tmp_path_factory):
     ("shape", "schema"), rotating([*product(["flat", "nested"], SCHEMAS)], 1, "truth table")
 )
 @pytest.mark.parametrize(
-    ("source", "target"), [*product(OPERATIONS, OPERATIONS)], ids=lambda each: each.__name__
+    ("source", "target"), [*product(OPERATIONS, OPERATIONS)], ids=lambda one: one.__name__
 )
 def test_every_pair_of_changes(source, target, shape, schema, copy, tmp_path):
     with copy(schema, tmp_path / "g.omni") as graph:
@@ -135,9 +135,9 @@ def test_every_pair_of_changes(source, target, shape, schema, copy, tmp_path):
         if conflict is not None:
             with pytest.raises(MergeConflicts) as caught:
                 graph.merge(work, into)
-            (found,) = caught.value.details["conflicts"]
-            row_id = found["row_id"] if conflict[2] is not None else None
-            assert (found["kind"], found["table_key"], row_id) == conflict
+            (actual,) = caught.value.details["conflicts"]
+            row_id = actual["row_id"] if conflict[2] is not None else None
+            assert (actual["kind"], actual["table_key"], row_id) == conflict
             assert state(graph, into) == before
             assert graph.commits(into) == commits
             return

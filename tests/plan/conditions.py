@@ -99,10 +99,10 @@ _NULL = typed.Constant(None, typed.NULL)
 
 
 def _constant(scalar: Scalar) -> st.SearchStrategy[typed.Constant]:
-    known = st.sampled_from(CONSTANTS[scalar]).map(
+    existing = st.sampled_from(CONSTANTS[scalar]).map(
         lambda pair: typed.Constant(pair[0], PropType(pair[1]))
     )
-    finite = known.filter(lambda c: c.value == c.value)
+    finite = existing.filter(lambda c: c.value == c.value)
     return finite | st.just(_NULL)
 
 
@@ -143,8 +143,8 @@ def memberships(draw: st.DrawFn) -> typed.TypedExpr:
         item = draw(st.sampled_from(_plain))
         return typed.Membership(item, draw(_options(item.type.scalar)))
     options = draw(st.sampled_from(_lists))
-    found = draw(_meets(typed.Column("p", "", options.type.element)))
-    return typed.Membership(found, options)
+    actual = draw(_meets(typed.Column("p", "", options.type.element)))
+    return typed.Membership(actual, options)
 
 
 @st.composite

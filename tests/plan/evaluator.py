@@ -40,13 +40,13 @@ def evaluate(expr: typed.TypedExpr, row: Row) -> Any:
         case typed.Membership(item=item, options=options):
             return _member(item, evaluate(item, row), options, evaluate(options, row))
         case typed.Substring(text=text, part=part):
-            return _known(lambda a, b: b in a, evaluate(text, row), evaluate(part, row))
+            return _existing(lambda a, b: b in a, evaluate(text, row), evaluate(part, row))
         case typed.StartsWith(text=text, prefix=prefix):
-            return _known(str.startswith, evaluate(text, row), evaluate(prefix, row))
+            return _existing(str.startswith, evaluate(text, row), evaluate(prefix, row))
         case typed.IsNull(operand=operand, negated=negated):
             return (evaluate(operand, row) is None) is not negated
         case typed.Not(operand=operand):
-            return _known(operator.not_, evaluate(operand, row))
+            return _existing(operator.not_, evaluate(operand, row))
         case typed.And(operands=operands):
             return all_of(evaluate(operand, row) for operand in operands)
         case typed.Or(operands=operands):
@@ -67,7 +67,7 @@ def any_of(truths: Iterable[Truth]) -> Truth:
     return True if True in seen else None if None in seen else False
 
 
-def _known(function: Callable[..., bool], *values: Any) -> Truth:
+def _existing(function: Callable[..., bool], *values: Any) -> Truth:
     return None if any(value is None for value in values) else function(*values)
 
 
@@ -82,18 +82,18 @@ def _compare(
         meeting(left, left_value, right.type),
         meeting(right, right_value, left.type),
     )
-    return _known(relation, left_value, right_value)
+    return _existing(relation, left_value, right_value)
 
 
 def _member(item: typed.TypedExpr, value: Any, options: typed.TypedExpr, members: Any) -> Truth:
     if members is None:
         return None
     value = meeting(item, value, options.type.element)
-    found: list[Truth] = []
+    actual: list[Truth] = []
     for member in members:
         member = meeting(options, member, item.type)
-        found.append(_known(operator.eq, value, member))
-    return any_of(found)
+        actual.append(_existing(operator.eq, value, member))
+    return any_of(actual)
 
 
 def meeting(expr: typed.TypedExpr, value: Any, other: PropType) -> Any:

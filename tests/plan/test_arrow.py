@@ -35,14 +35,14 @@ PIECES = pa.concat_tables([TABLE.slice(0, 7), TABLE.slice(7, 1), TABLE.slice(8)]
 
 
 def kept(table: pa.Table, condition: typed.TypedExpr) -> list[int]:
-    found: list[int] = table.filter(filter_expression(condition))["row"].to_pylist()
-    return found
+    actual: list[int] = table.filter(filter_expression(condition))["row"].to_pylist()
+    return actual
 
 
 def values(table: pa.Table, expr: typed.TypedExpr) -> list[Any]:
     columns = {"row": pc.field("row"), "value": ExpressionVisitor(exact=True).visit(expr)}
-    found: list[Any] = ds.dataset(table).to_table(columns=columns)["value"].to_pylist()
-    return found
+    actual: list[Any] = ds.dataset(table).to_table(columns=columns)["value"].to_pylist()
+    return actual
 
 
 # -- two engines agree ------------------------------------------------------------------------
@@ -137,13 +137,13 @@ def number(value: float) -> typed.Constant:
 def test_constants_take_the_type_of_their_column(
     left: typed.Column, op: typed.Relation, right: float, expected: str
 ) -> None:
-    found = align(typed.Compare(op, left, number(right)))
-    assert isinstance(found, typed.Compare)
-    assert found.left == left
-    assert isinstance(found.right, typed.Constant)
+    actual = align(typed.Compare(op, left, number(right)))
+    assert isinstance(actual, typed.Compare)
+    assert actual.left == left
+    assert isinstance(actual.right, typed.Constant)
     mirrored = {LT: GT, LE: GE, GT: LT, GE: LE}
-    assert align(typed.Compare(mirrored.get(op, op), number(right), left)) == found
-    shown = f"{found.op} {found.right.value!r} {found.right.type}"
+    assert align(typed.Compare(mirrored.get(op, op), number(right), left)) == actual
+    shown = f"{actual.op} {actual.right.value!r} {actual.right.type}"
     assert shown == expected
 
 
@@ -160,11 +160,11 @@ def test_members_that_can_never_match_are_dropped(
     item: typed.Column, members: tuple[Any, ...], expected: tuple[Any, ...]
 ) -> None:
     options = typed.Constant(members, PropType(Scalar.F64, None in members, is_list=True))
-    found = align(typed.Membership(item, options))
-    assert isinstance(found, typed.Membership)
-    assert isinstance(found.options, typed.Constant)
-    assert found.options.value == expected
-    assert found.options.type.scalar is item.type.scalar
+    actual = align(typed.Membership(item, options))
+    assert isinstance(actual, typed.Membership)
+    assert isinstance(actual.options, typed.Constant)
+    assert actual.options.value == expected
+    assert actual.options.type.scalar is item.type.scalar
 
 
 def test_a_list_whose_members_can_never_match_is_false_and_unknown_for_null() -> None:
@@ -243,10 +243,10 @@ def test_integer_and_float_columns_beyond_the_exact_range_compare_without_error(
     ],
 )
 def test_the_time_of_day_survives(moment: datetime) -> None:
-    found = arrow_scalar(moment, typed.DATETIME)
-    assert found.type == pa.date64()
+    actual = arrow_scalar(moment, typed.DATETIME)
+    assert actual.type == pa.date64()
     expected = round((moment - datetime(1970, 1, 1)).total_seconds() * 1000)
-    assert found.cast(pa.int64()).as_py() == expected
+    assert actual.cast(pa.int64()).as_py() == expected
     array = arrow_array((moment, None), typed.DATETIME)
     assert array.view(pa.int64()).to_pylist() == [expected, None]
 
@@ -304,14 +304,14 @@ def test_an_unknown_condition_is_not_equal_to_false() -> None:
 def test_null_conditions_run(condition: str) -> None:
     plan = compile_query(CATALOG, read(f"$p: Person {condition}"))
     assert isinstance(plan, ReadPlan)
-    found = [
+    actual = [
         c
         for step in plan.pipeline
         for c in (step.filters if isinstance(step, NodeScan) else (step.condition,))  # type: ignore[attr-defined]
     ]
     table = pa.table({"row": [0, 1], "age": pa.array([1, None], pa.int32())})
     expected = [0] if " or " in condition else []
-    assert [kept(table, bind_expr(c, {})) for c in found] == [expected]
+    assert [kept(table, bind_expr(c, {})) for c in actual] == [expected]
 
 
 def test_an_empty_table_is_no_problem() -> None:
@@ -403,8 +403,8 @@ def test_pushable(condition: str, expected: bool) -> None:
     plan = bound_plan(f"$p: Person {condition}", "$list: [I32]", {"list": [1]})
     (scan,) = plan.pipeline
     assert isinstance(scan, NodeScan)
-    (found,) = scan.filters
-    assert pushable(found) is expected
+    (actual,) = scan.filters
+    assert pushable(actual) is expected
 
 
 @pytest.mark.parametrize(
@@ -442,8 +442,8 @@ def test_children_that_a_null_list_hides_are_not_seen() -> None:
     condition = typed.Membership(number(3), nums)
     table = pa.table({"nums": hidden})
     expression = ExpressionVisitor(exact=True).visit(bind_expr(condition, {}))
-    found = ds.dataset(table).to_table(columns={"value": expression})["value"]
-    assert found.to_pylist() == [None, True, False]
+    actual = ds.dataset(table).to_table(columns={"value": expression})["value"]
+    assert actual.to_pylist() == [None, True, False]
 
 
 def test_functions_are_registered_once_whoever_asks_first() -> None:

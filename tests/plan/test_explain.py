@@ -12,7 +12,7 @@ from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan import compile_query
 from omnigraph.plan.explain import explain_json, explain_text, show, show_value
 from omnigraph.plan.nodes import PlanStep, ReadPlan
-from tests.lang.query.world import CATALOG, body, check_read, condition, outline, read
+from tests.lang.query.world import CATALOG, body, check_read, condition, plan_info, read
 
 FULL = """
 query full($name: String, $ages: [I32]?, $near: Vector(3)) {
@@ -226,16 +226,16 @@ def test_json_of_a_read() -> None:
         "offset": None,
         "reads": {"f": ["age", "name"], "p": ["age", "name"], "w": ["since"]},
     }
-    found = explain_json(compile_query(CATALOG, query))
-    assert found == expected
-    assert list(found) == list(expected)
-    assert json.loads(json.dumps(found)) == found
+    actual = explain_json(compile_query(CATALOG, query))
+    assert actual == expected
+    assert list(actual) == list(expected)
+    assert json.loads(json.dumps(actual)) == actual
 
 
 def test_json_of_a_mutation() -> None:
-    found = explain_json(compile_query(CATALOG, WRITE))
-    assert json.loads(json.dumps(found)) == found
-    assert found == {
+    actual = explain_json(compile_query(CATALOG, WRITE))
+    assert json.loads(json.dumps(actual)) == actual
+    assert actual == {
         "kind": "mutation",
         "name": "write",
         "params": [
@@ -320,9 +320,9 @@ def test_a_step_must_say_what_every_rule_asks_of_it() -> None:
     ],
 )
 def test_a_shown_condition_is_what_was_written(text: str) -> None:
-    (found,) = check_read(f"$p: Person {text}", params="$q: String, $a: I32").pattern.conditions
-    assert show(found) == text
-    assert outline(condition(show(found))) == outline(condition(text))
+    (actual,) = check_read(f"$p: Person {text}", params="$q: String, $a: I32").pattern.conditions
+    assert show(actual) == text
+    assert plan_info(condition(show(actual))) == plan_info(condition(text))
 
 
 @pytest.mark.parametrize(

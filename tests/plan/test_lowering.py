@@ -359,8 +359,8 @@ def test_j201_now_becomes_the_reserved_parameter_in_reads_and_mutations() -> Non
     scan, condition = plan.pipeline
     assert isinstance(scan, NodeScan)
     assert isinstance(condition, RowFilter)
-    found = [scan.filters[0], condition.condition]
-    assert [e.right for e in found if isinstance(e, typed.Compare)] == [now, now]
+    actual = [scan.filters[0], condition.condition]
+    assert [e.right for e in actual if isinstance(e, typed.Compare)] == [now, now]
     assert plan.columns[0].expr == now
     text = "query m() { update Person set { seen: now() } where seen < now() }"
     mutation = lower(check(text), Source("q.gq", text))
@@ -487,18 +487,18 @@ def queries(draw: st.DrawFn) -> str:
 
 
 def hops_of(pattern: Pattern) -> Counter[tuple[str, int, int]]:
-    found = Counter((hop.edge_type, hop.min_hops, hop.max_hops) for hop in pattern.hops)
+    actual = Counter((hop.edge_type, hop.min_hops, hop.max_hops) for hop in pattern.hops)
     for absent in pattern.absent:
-        found += hops_of(absent.pattern)
-    return found
+        actual += hops_of(absent.pattern)
+    return actual
 
 
 def conditions_of(pattern: Pattern) -> Counter[str]:
     parts = [*pattern.conditions, *(f for node in pattern.nodes for f in node.filters)]
-    found = Counter(show(c) for part in parts for c in conjuncts(simplify_expr(part)))
+    actual = Counter(show(c) for part in parts for c in conjuncts(simplify_expr(part)))
     for absent in pattern.absent:
-        found += conditions_of(absent.pattern)
-    return found
+        actual += conditions_of(absent.pattern)
+    return actual
 
 
 def flat(pipeline: Iterable[PlanStep]) -> Iterator[PlanStep]:
@@ -538,12 +538,12 @@ def test_every_traversal_and_condition_appears_exactly_once(text: str) -> None:
     assert isinstance(checked, CheckedRead)
     plan = lower(checked, Source("q.gq", text))
     better = optimize(plan)
-    for found in (plan, better):
-        assert isinstance(found, ReadPlan)
-        walked = [s for s in flat(found.pipeline) if isinstance(s, Expand | Connect)]
+    for actual in (plan, better):
+        assert isinstance(actual, ReadPlan)
+        walked = [s for s in flat(actual.pipeline) if isinstance(s, Expand | Connect)]
         hops = Counter((s.edge_type, s.min_hops, s.max_hops) for s in walked)
         assert hops == hops_of(checked.pattern)
-        assert_ordered(found.pipeline, set())
+        assert_ordered(actual.pipeline, set())
     assert isinstance(better, ReadPlan)
     placed: Counter[str] = Counter()
     for step in flat(better.pipeline):

@@ -24,13 +24,13 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "plan"
 
 def cases() -> list[tuple[str, int, str, str, str]]:
     """A file holds cases parted by ``===``: query, ``---``, plan before, ``->``, plan after."""
-    found = []
+    matches = []
     for path in sorted(FIXTURES.glob("*.gqt")):
         for number, case in enumerate(path.read_text("utf-8").split("\n===\n"), 1):
             text, _, plans = case.partition("\n---\n")
             before, _, after = plans.partition("\n->\n")
-            found.append((path.stem, number, text, before.strip("\n"), after.strip("\n")))
-    return found
+            matches.append((path.stem, number, text, before.strip("\n"), after.strip("\n")))
+    return matches
 
 
 def plan_before(rule: Rule, text: str) -> Plan:

@@ -280,9 +280,9 @@ class _Writer:
     def _end(self, scope: list[_Variable], type_name: str) -> str:
         if chance(self.random, 0.15):
             return "$_"
-        known = [v for v in scope if v.is_node and v.kind.name == type_name]
-        if known and chance(self.random, 0.2):
-            return f"${self.random.choice(known).name}"
+        existing = [v for v in scope if v.is_node and v.kind.name == type_name]
+        if existing and chance(self.random, 0.2):
+            return f"${self.random.choice(existing).name}"
         variable = _Variable(self._fresh("v"), self.catalog.node_types[type_name])
         scope.append(variable)
         return f"${variable.name}"

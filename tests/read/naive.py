@@ -79,9 +79,9 @@ class _Evaluation:
         else:
             rows = [tuple(self._value(expr, env) for expr in exprs) for env in envs]
         if grouped or query.distinct:
-            found = [(row, {}) for row in (_distinct(rows) if query.distinct else rows)]
+            actual = [(row, {}) for row in (_distinct(rows) if query.distinct else rows)]
         else:
-            found = list(zip(rows, envs, strict=True))
+            actual = list(zip(rows, envs, strict=True))
 
         def key(pair: tuple[tuple[Any, ...], Env]) -> tuple[Any, ...]:
             row, env = pair
@@ -93,16 +93,16 @@ class _Evaluation:
             )
 
         if query.order:
-            found.sort(key=lambda pair: _ids(pair[1]))
+            actual.sort(key=lambda pair: _ids(pair[1]))
             # Python's sort is stable, descending too: the last key first.
             for position, sort in reversed(list(enumerate(query.order))):
-                found.sort(
+                actual.sort(
                     key=lambda pair, at=position: rank(key(pair)[at]),  # type: ignore[misc]
                     reverse=sort.descending,
                 )
         return Answer(
-            [row for row, _ in found],
-            [key(pair) for pair in found],
+            [row for row, _ in actual],
+            [key(pair) for pair in actual],
             bool(query.order),
             bool(query.order) and not grouped and not query.distinct,
             query.limit,
@@ -170,10 +170,10 @@ class _Evaluation:
     def _reach(self, hop: Hop, start: str) -> frozenset[str]:
         """The nodes that a walk from one node reaches, each at its shortest distance."""
         same = hop.src_type == hop.dst_type
-        known = (hop.edge_type, hop.direction, start, hop.min_hops, hop.max_hops, same)
-        if known not in self._reached:
-            self._reached[known] = frozenset(self._walk(hop, start, same))
-        return self._reached[known]
+        existing = (hop.edge_type, hop.direction, start, hop.min_hops, hop.max_hops, same)
+        if existing not in self._reached:
+            self._reached[existing] = frozenset(self._walk(hop, start, same))
+        return self._reached[existing]
 
     def _walk(self, hop: Hop, start: str, same: bool) -> Iterator[str]:
         if not same:
@@ -186,10 +186,10 @@ class _Evaluation:
         visited = {start}
         waiting = deque([(start, 0)])
         while waiting:
-            place, distance = waiting.popleft()
+            location, distance = waiting.popleft()
             if distance == hop.max_hops:
                 continue
-            for following in self._neighbours(hop, place):
+            for following in self._neighbours(hop, location):
                 if following in visited:
                     continue
                 visited.add(following)
@@ -197,14 +197,14 @@ class _Evaluation:
                     yield following
                 waiting.append((following, distance + 1))
 
-    def _neighbours(self, hop: Hop, place: str) -> list[str]:
-        found = []
+    def _neighbours(self, hop: Hop, location: str) -> list[str]:
+        matches = []
         for row in self._data.edges.get(hop.edge_type, []):
-            if row["src"] == place and hop.direction is not Direction.IN:
-                found.append(row["dst"])
-            if row["dst"] == place and hop.direction is not Direction.OUT:
-                found.append(row["src"])
-        return found
+            if row["src"] == location and hop.direction is not Direction.IN:
+                matches.append(row["dst"])
+            if row["dst"] == location and hop.direction is not Direction.OUT:
+                matches.append(row["src"])
+        return matches
 
     # -- values --------------------------------------------------------------------------
 
@@ -222,13 +222,13 @@ class _Evaluation:
             case typed.Membership(item=item, options=options):
                 return self._member(item, options, env)
             case typed.Substring(text=text, part=part):
-                return _known(operator.contains, self._value(text, env), self._value(part, env))
+                return _existing(operator.contains, self._value(text, env), self._value(part, env))
             case typed.StartsWith(text=text, prefix=prefix):
-                return _known(str.startswith, self._value(text, env), self._value(prefix, env))
+                return _existing(str.startswith, self._value(text, env), self._value(prefix, env))
             case typed.IsNull(operand=operand, negated=negated):
                 return (self._value(operand, env) is None) is not negated
             case typed.Not(operand=operand):
-                return _known(operator.not_, self._value(operand, env))
+                return _existing(operator.not_, self._value(operand, env))
             case typed.And(operands=operands):
                 return all_of(self._value(operand, env) for operand in operands)
             case typed.Or(operands=operands):
@@ -254,14 +254,14 @@ class _Evaluation:
         self, op: typed.Relation, left: typed.TypedExpr, right: typed.TypedExpr, env: Env
     ) -> Truth:
         (a, a_value), (b, b_value) = self._operand(left, env), self._operand(right, env)
-        return _known(_RELATIONS[op], meeting(a, a_value, b.type), meeting(b, b_value, a.type))
+        return _existing(_RELATIONS[op], meeting(a, a_value, b.type), meeting(b, b_value, a.type))
 
     def _member(self, item: typed.TypedExpr, options: typed.TypedExpr, env: Env) -> Truth:
         (one, value), (many, members) = self._operand(item, env), self._operand(options, env)
         if members is None:
             return None
         return any_of(
-            _known(
+            _existing(
                 operator.eq,
                 meeting(one, value, _member_type(many, member)),
                 meeting(many, member, one.type),
@@ -325,7 +325,7 @@ def _leads(row: Row, ends: tuple[str, str], direction: Direction) -> bool:
     return forward or ((row["dst"], row["src"]) == ends and direction is not Direction.OUT)
 
 
-def _known(function: Callable[..., bool], *values: Any) -> Truth:
+def _existing(function: Callable[..., bool], *values: Any) -> Truth:
     return None if any(value is None for value in values) else function(*values)
 
 

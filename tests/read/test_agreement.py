@@ -70,8 +70,8 @@ class State:
                 self.graph.query(question.text, "q", params, branch=self.branch)
             return
         expected = answer(query, self.data, convert_params(query.params, params))
-        found = self.graph.query(question.text, "q", params, branch=self.branch)
-        compare(query, rows_of(found), expected)
+        result = self.graph.query(question.text, "q", params, branch=self.branch)
+        compare(query, rows_of(result), expected)
 
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -85,14 +85,14 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def compare(query: CheckedRead, found: list[tuple[Any, ...]], expected: Answer) -> None:
+def compare(query: CheckedRead, actual: list[tuple[Any, ...]], expected: Answer) -> None:
     """Exactly the rows and the order that the query promises, and no more than that."""
     rounded = [_is_rounded(column.expr) for column in query.columns]
 
     def seen(row: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(_seen(value, near) for value, near in zip(row, rounded, strict=True))
 
-    got, whole = list(map(seen, found)), list(map(seen, expected.rows))
+    got, whole = list(map(seen, actual)), list(map(seen, expected.rows))
     wanted = whole[expected.window]
     if expected.total:
         assert got == wanted
@@ -226,17 +226,17 @@ def _parameter_type(type_: Any) -> str:
     return f"{type_.scalar}{'?' if type_.nullable else ''}"
 
 
-def states(place: Path) -> Iterator[State]:
+def states(location: Path) -> Iterator[State]:
     """Graphs of fixed seeds, each in one of the states, on main and on a branch, opened twice."""
     for seed in SEEDS:
         random = Random(seed)
         world = make_world(random)
         name = list(MAKERS)[seed % len(MAKERS)]
-        graph = Graph.init(place / f"{seed}.omni", world.schema, durability="os")
+        graph = Graph.init(location / f"{seed}.omni", world.schema, durability="os")
         MAKERS[name](graph, world, random)
         graph.branches.create("other")
         change(graph, random, "other")
-        again = Graph.open(place / f"{seed}.omni", mode="r")
+        again = Graph.open(location / f"{seed}.omni", mode="r")
         for handle in (graph, again):
             for branch in ("main", "other"):
                 yield State(f"seed {seed}, {name}", handle, branch, read_back(graph, branch))
@@ -256,9 +256,9 @@ def traversal(mode: str) -> Iterator[None]:
 def pool(request, tmp_path_factory) -> Iterator[list[State]]:
     """The states, opened and read under one way of traversal."""
     with traversal(request.param):
-        found = list(states(tmp_path_factory.mktemp("agreement")))
-        yield found
-        for graph in {id(state.graph): state.graph for state in found}.values():
+        actual = list(states(tmp_path_factory.mktemp("agreement")))
+        yield actual
+        for graph in {id(state.graph): state.graph for state in actual}.values():
             graph.close()
 
 
@@ -281,10 +281,10 @@ ROWS = Data({"Aa": [{"id": n, "name": n, "p0": p} for n, p in (("a", 1), ("b", 1
 )
 def test_the_comparison_accepts_what_is_promised_and_nothing_else(tail, right, wrong):
     query = check(CATALOG, f"query q() {{ match {{ $v: Aa }} {tail} }}")
-    known = {row["name"]: row["p0"] for row in ROWS.nodes["Aa"]}
+    existing = {row["name"]: row["p0"] for row in ROWS.nodes["Aa"]}
 
     def rows(names: str) -> list[tuple[Any, ...]]:
-        return [(name, known.get(name))[: len(query.columns)] for name in names]
+        return [(name, existing.get(name))[: len(query.columns)] for name in names]
 
     for names in right:
         compare(query, rows(names), answer(query, ROWS))
@@ -306,8 +306,8 @@ def _partition(pool: list[State], data: st.DataObject) -> None:
     partition = data.draw(partitions(state.graph.catalog))
 
     def count(question: Question) -> int:
-        found = state.graph.query(question.text, "q", question.params, branch=state.branch)
-        return int(found.rows()[0]["n"])
+        result = state.graph.query(question.text, "q", question.params, branch=state.branch)
+        return int(result.rows()[0]["n"])
 
     try:
         whole = count(partition.question())
@@ -328,11 +328,11 @@ def test_a_count_is_the_sum_over_true_false_and_unknown(pool, data):
     _partition(pool, data)
 
 
-def _one_graph(world: World, asked: list[Question], place: Path, maker: str) -> None:
-    with Graph.init(place / "graph.omni", world.schema, durability="os") as graph:
+def _one_graph(world: World, requested: list[Question], location: Path, maker: str) -> None:
+    with Graph.init(location / "graph.omni", world.schema, durability="os") as graph:
         MAKERS[maker](graph, world, Random(0))
         state = State(maker, graph, "main", read_back(graph))
-        for question in asked:
+        for question in requested:
             state.ask(question)
 
 
@@ -340,9 +340,9 @@ def _one_graph(world: World, asked: list[Question], place: Path, maker: str) -> 
 @given(data=st.data())
 def test_random_graphs_answer_as_the_naive_evaluator_does(tmp_path_factory, data):
     world = data.draw(worlds())
-    asked = data.draw(st.lists(questions(world.catalog), min_size=1, max_size=6))
+    requested = data.draw(st.lists(questions(world.catalog), min_size=1, max_size=6))
     maker = data.draw(st.sampled_from(list(MAKERS)))
-    _one_graph(world, asked, tmp_path_factory.mktemp("graph"), maker)
+    _one_graph(world, requested, tmp_path_factory.mktemp("graph"), maker)
 
 
 @pytest.mark.slow
@@ -368,8 +368,8 @@ def test_many_random_graphs_answer_as_the_naive_evaluator_does(tmp_path, mode):
             random = Random(f"{mode}-{seed}")
             world = make_world(random)
             catalog = world.catalog
-            asked = [make_question(random, catalog) for _ in range(25)]
-            place = tmp_path / str(seed)
-            place.mkdir()
-            _one_graph(world, asked, place, makers[seed % len(makers)])
-            shutil.rmtree(place)
+            requested = [make_question(random, catalog) for _ in range(25)]
+            location = tmp_path / str(seed)
+            location.mkdir()
+            _one_graph(world, requested, location, makers[seed % len(makers)])
+            shutil.rmtree(location)

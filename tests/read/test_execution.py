@@ -59,8 +59,8 @@ THINGS = {
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     """A small graph of people, a type with every kind of value, and an empty one."""
-    place = tmp_path_factory.mktemp("execution")
-    with Graph.init(place / "g.omni", SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp("execution")
+    with Graph.init(location / "g.omni", SCHEMA, durability="os") as graph:
         graph.load(
             {
                 "Person": pa.table(
@@ -82,8 +82,8 @@ def graph(tmp_path_factory):
 
 def things(graph, condition, params=None):
     """The things that a condition keeps."""
-    found = column(graph, f"match {{ $t: Thing {condition} }} return {{ $t.slug }}", params)
-    return "".join(found)
+    actual = column(graph, f"match {{ $t: Thing {condition} }} return {{ $t.slug }}", params)
+    return "".join(actual)
 
 
 # -- lookups and conditions -----------------------------------------------------------------------
@@ -406,8 +406,8 @@ def test_now_is_one_moment_that_a_caller_may_set(graph):
     assert before <= moment <= after
     assert things(graph, "$t.moment < now()") == "abe"
     text = "query q() { match { $t: Thing $t.moment <= now() } return { $t.slug } }"
-    found = graph.query(text, None, {"__nanograph_now": "1970-01-01T00:00:00Z"}).rows()
-    assert found == [{"t.slug": "b"}]
+    actual = graph.query(text, None, {"__nanograph_now": "1970-01-01T00:00:00Z"}).rows()
+    assert actual == [{"t.slug": "b"}]
 
 
 def test_distinct_rows(graph):
@@ -556,8 +556,8 @@ def test_a_type_without_rows(graph):
 def layers(tmp_path_factory):
     """Three layers of 20 nodes, everybody joined to all of the next: 8,000 paths."""
     schema = "node N { k: String @key  layer: I32  n: I64 }\nedge E: N -> N"
-    place = tmp_path_factory.mktemp("layers")
-    with Graph.init(place / "g.omni", schema, durability="os") as graph:
+    location = tmp_path_factory.mktemp("layers")
+    with Graph.init(location / "g.omni", schema, durability="os") as graph:
         names = [[f"{layer}-{n:02}" for n in range(20)] for layer in range(3)]
         pairs = [(a, b) for low in (0, 1) for a in names[low] for b in names[low + 1]]
         graph.load(
@@ -693,10 +693,10 @@ def odd(tmp_path_factory):
     """Numbers that are not finite: they are refused here, but other programs may write them."""
     numbers = {"a": NAN, "b": None, "c": INF, "d": -INF, "e": 0.0, "f": -0.0, "g": NAN, "h": 1.0}
     schema = "node N { k: String @key  x: F64? }"
-    place = tmp_path_factory.mktemp("odd")
+    location = tmp_path_factory.mktemp("odd")
     with (
         pytest.MonkeyPatch.context() as patch,
-        Graph.init(place / "g.omni", schema, durability="os") as graph,
+        Graph.init(location / "g.omni", schema, durability="os") as graph,
     ):
         patch.setattr(conform, "flaw", lambda *_: None)
         graph.append({"N": pa.table({"k": [*numbers], "x": [*numbers.values()]})})

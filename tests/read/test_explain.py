@@ -32,11 +32,11 @@ FRIENDS = """query friends($name: String) {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def location(tmp_path_factory):
     """A ring of people, each of whom knows the next two; the first five work. All is indexed."""
     names = [f"p{n:02}" for n in range(COUNT)]
-    place = tmp_path_factory.mktemp("explain") / "g.omni"
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp("explain") / "g.omni"
+    with Graph.init(location, SCHEMA, durability="os") as graph:
         graph.load(
             {
                 "Person": pa.table(
@@ -55,13 +55,13 @@ def place(tmp_path_factory):
             }
         )
         graph.indexes.ensure()
-    return place
+    return location
 
 
 @pytest.fixture
-def graph(place):
+def graph(location):
     """A handle that has not read anything yet."""
-    with Graph.open(place, "r") as graph:
+    with Graph.open(location, "r") as graph:
         yield graph
 
 
@@ -94,10 +94,10 @@ def test_explain_shows_the_plan_and_what_is_expected_as_text(graph):
 
 
 def test_explain_is_data_that_json_can_spell(graph):
-    found = json.loads(json.dumps(graph.snapshot().explain(FRIENDS).to_json()))
-    assert (found["kind"], found["name"]) == ("read", "friends")
-    assert [step["op"] for step in found["pipeline"]] == ["node_scan", "expand", "anti_join"]
-    assert len(found["expected"]) == 3
+    actual = json.loads(json.dumps(graph.snapshot().explain(FRIENDS).to_json()))
+    assert (actual["kind"], actual["name"]) == ("read", "friends")
+    assert [step["op"] for step in actual["pipeline"]] == ["node_scan", "expand", "anti_join"]
+    assert len(actual["expected"]) == 3
 
 
 def test_explain_needs_no_parameters_and_runs_nothing(graph):
@@ -131,8 +131,8 @@ def test_explain_knows_what_is_held(graph):
     ],
 )
 def test_explain_names_the_index_of_a_search(graph, match, tail, search, index):
-    found = [note for note in notes_of(graph, match, tail) if "search" in note]
-    assert [(note["search"], note["index"], note["complete"]) for note in found] == [
+    actual = [note for note in notes_of(graph, match, tail) if "search" in note]
+    assert [(note["search"], note["index"], note["complete"]) for note in actual] == [
         (search, index, True)
     ]
 
@@ -147,15 +147,15 @@ def test_explain_says_when_an_index_is_missing_or_incomplete(tmp_path):
         def state():
             notes = notes_of(graph, match, tail)
             walk = next(note for note in notes if "strategy" in note)
-            found = [(n["index"], n.get("complete")) for n in notes if "search" in n]
-            return walk["indexed_cost"], found
+            actual = [(n["index"], n.get("complete")) for n in notes if "search" in n]
+            return walk["indexed_cost"], actual
 
         # Without an index, each hop reads every edge.
         assert state() == (2, [(None, None)] * 2)
         graph.indexes.ensure()
-        cost, found = state()
+        cost, actual = state()
         assert cost < 2
-        assert found == [("bio_text", True)] * 2
+        assert actual == [("bio_text", True)] * 2
         graph.append({"Person": pa.table({"name": ["c"], "bio": ["fox"]})})
         graph.append({"Knows": pa.table({"src": ["b"], "dst": ["c"]})})
         assert state() == (4, [("bio_text", False)] * 2)
@@ -163,8 +163,8 @@ def test_explain_says_when_an_index_is_missing_or_incomplete(tmp_path):
         assert scores[0]["scores"] == "by the statistics of the covered part"
 
 
-def test_explain_of_a_branch(place):
-    with Graph.open(place) as graph:
+def test_explain_of_a_branch(location):
+    with Graph.open(location) as graph:
         graph.branches.create("more")
         graph.append({"Person": pa.table({"name": ["new"]})}, branch="more")
         (scan,) = notes_of(graph, "$a: Person", branch="more")
@@ -174,17 +174,17 @@ def test_explain_of_a_branch(place):
 
 
 def test_explain_of_a_mutation_is_its_plan(graph):
-    found = graph.snapshot().explain('query q() { insert Person { name: "x" } }')
-    assert found.data["kind"] == "mutation"
-    assert str(found).startswith("mutation q()")
+    actual = graph.snapshot().explain('query q() { insert Person { name: "x" } }')
+    assert actual.data["kind"] == "mutation"
+    assert str(actual).startswith("mutation q()")
 
 
 # -- profile --------------------------------------------------------------------------------------
 
 
 def test_a_profile_reports_every_step(graph):
-    found = graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True)
-    steps = found.data["profile"]
+    actual = graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True)
+    steps = actual.data["profile"]
     assert [step["step"] for step in steps] == ["scan $a", "expand $a to $b", "without", "return"]
     # p03 reaches p04 to p07; p04 works, and two of the others are returned.
     assert [step["rows"] for step in steps] == [1, 4, 3, 2]
@@ -195,11 +195,11 @@ def test_a_profile_reports_every_step(graph):
     assert steps[0]["notes"] == [{"by": "key"}]
     assert steps[1]["notes"][0]["strategy"] == "indexed"
     assert steps[1]["storage_operations"] >= 2
-    assert found.data["rows"] == 2
-    assert found.data["milliseconds"] > 0
-    assert found.data["peak_bytes"] >= 0
+    assert actual.data["rows"] == 2
+    assert actual.data["milliseconds"] > 0
+    assert actual.data["peak_bytes"] >= 0
     total = sum(step["milliseconds"] for step in steps)
-    assert total == pytest.approx(found.data["milliseconds"], abs=0.01)
+    assert total == pytest.approx(actual.data["milliseconds"], abs=0.01)
 
 
 def test_a_profile_as_text(graph):
@@ -212,27 +212,27 @@ def test_a_profile_as_text(graph):
 
 def test_a_warm_query_asks_the_storage_for_nothing(graph):
     for _ in range(3):
-        found = graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True)
-    assert sum(step["storage_operations"] for step in found.data["profile"]) == 0
-    assert found.data["profile"][1]["notes"][0]["reason"] == "built already"
+        actual = graph.snapshot().explain(FRIENDS, None, {"name": "p03"}, profile=True)
+    assert sum(step["storage_operations"] for step in actual.data["profile"]) == 0
+    assert actual.data["profile"][1]["notes"][0]["reason"] == "built already"
 
 
 def test_a_profile_without_rows_still_names_its_steps(graph):
-    found = graph.snapshot().explain(FRIENDS, None, {"name": "nobody"}, profile=True)
-    assert [(step["step"], step["rows"]) for step in found.data["profile"]] == [
+    actual = graph.snapshot().explain(FRIENDS, None, {"name": "nobody"}, profile=True)
+    assert [(step["step"], step["rows"]) for step in actual.data["profile"]] == [
         ("scan $a", 0), ("expand $a to $b", 0), ("without", 0), ("return", 0)
     ]  # fmt: skip
 
 
-def test_a_profile_reports_searches(place):
-    with Graph.open(place) as graph:
+def test_a_profile_reports_searches(location):
+    with Graph.open(location) as graph:
         graph.branches.create("many")
         names = [f"q{n:03}" for n in range(100)]
         graph.append({"Person": pa.table({"name": names, "bio": ["fox"] * 100})}, branch="many")
         text = 'query q() { match { $a: Person search($a.bio, "fox") } return { $a.name } }'
-        found = graph.snapshot("many").explain(text, profile=True)
-        assert {"search": "search($a.bio)", "hits": 120} in found.data["profile"][0]["notes"]
-        assert found.data["rows"] == 120
+        actual = graph.snapshot("many").explain(text, profile=True)
+        assert {"search": "search($a.bio)", "hits": 120} in actual.data["profile"][0]["notes"]
+        assert actual.data["rows"] == 120
 
 
 def test_a_profile_keeps_the_limits(graph):

@@ -80,14 +80,16 @@ def test_a_query_that_waits_too_long_runs_without_the_gate(monkeypatch):
 def test_nobody_waits_at_the_gate_for_the_network(tmp_path, s3_root, monkeypatch, is_remote):
     """The state of a local graph is resolved behind the gate, that of a remote one in front."""
     root = s3_root("g.omni")
-    place, options = (root.uri, root.options) if is_remote else (tmp_path / "g.omni", None)
+    location, options = (root.uri, root.options) if is_remote else (tmp_path / "g.omni", None)
     resolve, seen = Handle.read, []
 
     def watched(handle, ref):
         seen.append(GATE.is_free)
         return resolve(handle, ref)
 
-    with Graph.init(place, "node Person { name: String @key }", storage_options=options) as graph:
+    with Graph.init(
+        location, "node Person { name: String @key }", storage_options=options
+    ) as graph:
         monkeypatch.setattr(Handle, "read", watched)
         count = "query q() { match { $p: Person } return { count($p) as people } }"
         assert graph.query(count).rows() == [{"people": 0}]

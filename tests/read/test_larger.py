@@ -170,5 +170,5 @@ def test_what_is_held_of_old_versions_goes(ring, monkeypatch):
         ring.append({"K": pa.table({"src": ["b"], "dst": [f"p{number}"]})})
         assert ask(ring, text) == [{"n": 62 + number}]
     gc.collect()
-    kept = [each for each in gc.get_objects() if isinstance(each, EdgeIndex)]
+    kept = [get_object for get_object in gc.get_objects() if isinstance(get_object, EdgeIndex)]
     assert len(kept) <= 3

@@ -30,13 +30,13 @@ WORDS = ("red fox", "lazy dog", "running river", "quick fox", "mountain")
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory):
+def circle(tmp_path_factory):
     """People in a circle who also know the 20 next ones; the first one knows everybody."""
     names = [f"p{n:03}" for n in range(COUNT)]
     pairs = [(a, (a + far) % COUNT) for a in range(COUNT) for far in range(1, 21)]
     pairs += [(0, b) for b in range(30, COUNT)]
-    place = tmp_path_factory.mktemp("crowd") / "g.omni"
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp("crowd") / "g.omni"
+    with Graph.init(location, SCHEMA, durability="os") as graph:
         graph.load(
             {
                 "Person": pa.table(
@@ -128,27 +128,27 @@ LONG = {
 
 
 @pytest.mark.parametrize(("query", "least"), LONG.values(), ids=LONG)
-def test_a_long_step_can_be_left_in_many_places(crowd, small_blocks, query, least):
+def test_a_long_step_can_be_left_in_many_places(circle, small_blocks, query, least):
     """And wherever it is left, that is what the caller is told."""
     free = Counting(float("inf"))
-    expected = ask(crowd, query, cancel=free)
+    expected = ask(circle, query, cancel=free)
     assert free.looks >= least
     for patience in (0, 1, free.looks // 3, free.looks // 2, free.looks - 1):
         cancel = Counting(patience)
         with pytest.raises(Cancelled):
-            ask(crowd, query, cancel=cancel)
+            ask(circle, query, cancel=cancel)
         assert cancel.looks == patience + 1
-    assert sorted(map(str, ask(crowd, query))) == sorted(map(str, expected))
+    assert sorted(map(str, ask(circle, query))) == sorted(map(str, expected))
 
 
 @pytest.mark.parametrize("name", ["a product", "hops to groups", "an order"])
-def test_the_time_is_looked_at_as_often(crowd, small_blocks, monkeypatch, name):
+def test_the_time_is_looked_at_as_often(circle, small_blocks, monkeypatch, name):
     """By a clock that moves a second with each look."""
     query, least = LONG[name]
     seconds = iter(range(10**6))
     monkeypatch.setattr(limits, "_now", lambda: next(seconds))
     with pytest.raises(QueryTimeout, match=f"longer than {least // 2} seconds"):
-        ask(crowd, query, timeout=least // 2)
+        ask(circle, query, timeout=least // 2)
 
 
 def test_texts_and_vectors_that_no_index_knows_are_read_in_batches(tmp_path):
@@ -179,9 +179,9 @@ def test_what_is_ready_too_late_is_not_given_out(people, monkeypatch):
     monkeypatch.setattr(limits, "_now", lambda: now[0])
     real = Frame.take
 
-    def late(self, places):
+    def late(self, locations):
         now[0] = 100.0
-        return real(self, places)
+        return real(self, locations)
 
     monkeypatch.setattr(Frame, "take", late)
     with pytest.raises(QueryTimeout):
@@ -223,13 +223,13 @@ HUGE = {
 
 
 @pytest.mark.parametrize("query", HUGE.values(), ids=HUGE)
-def test_too_much_is_refused_before_it_is_there(crowd, query, monkeypatch):
+def test_too_much_is_refused_before_it_is_there(circle, query, monkeypatch):
     monkeypatch.setattr(blocks, "FEW_VALUES", 0)
-    ask(crowd, query)
+    ask(circle, query)
     tracemalloc.start()
     try:
         with pytest.raises(MemoryExceeded) as caught:
-            ask(crowd, query, max_memory=60_000)
+            ask(circle, query, max_memory=60_000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -81,8 +81,8 @@ def rows(data: Data, match: str, returned: str, rest: str = "", **params: Any) -
     """The rows of a query; bare values where there is one column."""
     declared = ", ".join(f"${name}: {_type(value)}" for name, value in params.items())
     text = f"query q({declared}) {{ match {{ {match} }} return {returned} {rest} }}"
-    found = ask(CATALOG, data, text, params).cut()
-    return [row[0] for row in found] if found and len(found[0]) == 1 else found
+    actual = ask(CATALOG, data, text, params).cut()
+    return [row[0] for row in actual] if actual and len(actual[0]) == 1 else actual
 
 
 def _type(value: Any) -> str:
@@ -99,13 +99,13 @@ def names(data: Data, match: str, returned: str = "$b", **params: Any) -> list[A
 
 
 def test_a_lookup_by_key_gives_one_row_and_an_unknown_key_none():
-    found = "$p: Person { name: $name }"
-    assert rows(PEOPLE, found, "{ $p.name, $p.age }", name="Bob") == [("Bob", 25)]
-    assert rows(PEOPLE, found, "{ $p.name }", name="Nobody") == []
+    actual = "$p: Person { name: $name }"
+    assert rows(PEOPLE, actual, "{ $p.name, $p.age }", name="Bob") == [("Bob", 25)]
+    assert rows(PEOPLE, actual, "{ $p.name }", name="Nobody") == []
 
 
 @pytest.mark.parametrize(
-    ("condition", "found"),
+    ("condition", "expected"),
     [
         ("$p.age > 30", ["Charlie"]),
         ("$p.age < 28", ["Bob"]),
@@ -130,8 +130,8 @@ def test_a_lookup_by_key_gives_one_row_and_an_unknown_key_none():
         ('$p.name contains "li"', ["Alice", "Charlie"]),
     ],
 )
-def test_a_condition_keeps_the_rows_for_which_it_is_true(condition, found):
-    assert names(PEOPLE, f"$p: Person {condition}", "$p") == found
+def test_a_condition_keeps_the_rows_for_which_it_is_true(condition, expected):
+    assert names(PEOPLE, f"$p: Person {condition}", "$p") == expected
 
 
 def test_a_null_never_satisfies_a_comparison_and_is_returned_as_null():
@@ -163,8 +163,8 @@ def test_every_kind_of_literal_filters_inline_and_alone(name, value, literal):
 
 def test_an_integer_in_a_list_with_floats_is_still_exact():
     big = [{"id": n, "name": n, "size": 2**53 + at} for at, n in enumerate("ab")]
-    found = rows(Data({"Company": big}), f"$c: Company $c.size in [0.5, {2**53 + 1}]", "{ $c }")
-    assert found == ["b"]
+    actual = rows(Data({"Company": big}), f"$c: Company $c.size in [0.5, {2**53 + 1}]", "{ $c }")
+    assert actual == ["b"]
 
 
 def test_an_inline_match_on_a_list_is_membership():
@@ -180,26 +180,26 @@ def test_order_has_nulls_first_and_last_and_breaks_ties_by_id():
 
 def test_ties_are_broken_by_every_variable_in_the_order_of_their_names():
     data = letters("xa", "xb", "ya", "yb")
-    found = rows(data, "$z knows $a", "{ $z, $a }", "order { $a.age }")
-    assert found == [("x", "a"), ("y", "a"), ("x", "b"), ("y", "b")]
+    actual = rows(data, "$z knows $a", "{ $z, $a }", "order { $a.age }")
+    assert actual == [("x", "a"), ("y", "a"), ("x", "b"), ("y", "b")]
 
 
 def test_limit_and_offset_come_last():
-    found = "{ $p.name }", "order { $p.age desc } limit 2"
-    assert rows(PEOPLE, "$p: Person", *found) == ["Charlie", "Alice"]
-    assert rows(PEOPLE, "$p: Person", found[0], found[1] + " offset 3") == ["Bob"]
+    actual = "{ $p.name }", "order { $p.age desc } limit 2"
+    assert rows(PEOPLE, "$p: Person", *actual) == ["Charlie", "Alice"]
+    assert rows(PEOPLE, "$p: Person", actual[0], actual[1] + " offset 3") == ["Bob"]
     assert rows(PEOPLE, "$p: Person", "{ $p }", "limit 0") == []
 
 
 def test_distinct_leaves_repeated_rows_out_nulls_too():
     data = Data({"Person": [person("a", age=1), person("b", age=1), person("c"), person("d")]})
-    found = rows(data, "$p: Person", "distinct { $p.age }", "order { $p.age }")
-    assert found == [None, 1]
+    actual = rows(data, "$p: Person", "distinct { $p.age }", "order { $p.age }")
+    assert actual == [None, 1]
 
 
 def test_aggregates_group_by_everything_else():
-    found = rows(PEOPLE, "$a knows $b", "{ $a.name, count($b) as n }", "order { n desc }")
-    assert found == [("Alice", 2), ("Bob", 1)]
+    actual = rows(PEOPLE, "$a knows $b", "{ $a.name, count($b) as n }", "order { n desc }")
+    assert actual == [("Alice", 2), ("Bob", 1)]
     assert rows(PEOPLE, "$p: Person", "{ count($p) }") == [4]
     assert rows(PEOPLE, "$p worksAt $c", "{ $c.name, avg($p.age), min($p.name), max($p.age) }") == [
         ("Acme", 30.0, "Alice", 30),
@@ -240,10 +240,12 @@ def test_without_edges_a_traversal_is_empty_and_a_negation_everyone():
     assert names(data, "$a: Person not { $a knows $_ }", "$a") == ["a", "b"]
 
 
-@pytest.mark.parametrize(("bounds", "found"), [("{1,3}", "bcd"), ("{2,3}", "cd"), ("{2,2}", "c")])
-def test_bounds_count_hops(bounds, found):
+@pytest.mark.parametrize(
+    ("bounds", "expected"), [("{1,3}", "bcd"), ("{2,3}", "cd"), ("{2,2}", "c")]
+)
+def test_bounds_count_hops(bounds, expected):
     data = letters("ab", "bc", "cd", "de")
-    assert names(data, f'$a: Person {{ name: "a" }} $a knows{bounds} $b') == [*found]
+    assert names(data, f'$a: Person {{ name: "a" }} $a knows{bounds} $b') == [*expected]
 
 
 def test_a_node_is_reached_at_its_shortest_distance_only():
@@ -286,8 +288,8 @@ def test_a_bound_self_loop_is_one_row_in_any_direction():
 
 def test_edge_properties_filter_and_are_returned():
     assert names(PEOPLE, "$a $k:knows $b $k.since > 2020") == ["Diana"]
-    found = rows(PEOPLE, "$a $k:knows $b", "{ $k.since, $b.name }", "order { $k.since }")
-    assert found == [(None, "Charlie"), (2020, "Bob"), (2021, "Diana")]
+    actual = rows(PEOPLE, "$a $k:knows $b", "{ $k.since, $b.name }", "order { $k.since }")
+    assert actual == [(None, "Charlie"), (2020, "Bob"), (2021, "Diana")]
 
 
 def test_between_two_types_there_is_one_hop_even_if_ids_coincide():
@@ -316,8 +318,8 @@ def test_filters_of_the_destination_and_of_what_is_between_apply():
 
 
 def test_fan_out_is_a_product_and_unconnected_bindings_too():
-    found = rows(PEOPLE, "$a knows $b $a worksAt $c", "{ $a, $b, $c }")
-    assert sorted(found) == [
+    actual = rows(PEOPLE, "$a knows $b $a worksAt $c", "{ $a, $b, $c }")
+    assert sorted(actual) == [
         ("Alice", "Bob", "Acme"),
         ("Alice", "Charlie", "Acme"),
         ("Bob", "Diana", "Globex"),
@@ -335,8 +337,8 @@ def test_two_bound_ends_are_a_membership_test():
     data = letters("ab", "ba", "bc", "ac")
     assert sorted(rows(data, "$a knows $b $b knows $a", "{ $a, $b }")) == [("a", "b"), ("b", "a")]
     triangle = "$a knows $b $b knows $c $a knows $c"
-    found = rows(data, triangle, "{ $a, $b, $c }")
-    assert sorted(found) == [("a", "b", "c"), ("b", "a", "c")]
+    actual = rows(data, triangle, "{ $a, $b, $c }")
+    assert sorted(actual) == [("a", "b", "c"), ("b", "a", "c")]
 
 
 def test_people_without_an_employer():
@@ -348,7 +350,7 @@ def test_people_without_an_employer():
 
 
 @pytest.mark.parametrize(
-    ("absent", "found"),
+    ("absent", "expected"),
     [
         ('$p worksAt $c $c.name = "Acme"', ["Bob", "Charlie", "Diana"]),
         ('$p worksAt $c $c: Company { name: "Acme" }', ["Bob", "Charlie", "Diana"]),
@@ -362,32 +364,32 @@ def test_people_without_an_employer():
         ('$p.nickName = "O\'Al"', ["Bob", "Charlie", "Diana"]),
     ],
 )
-def test_negation_correlates_in_every_direction_and_nests(absent, found):
-    assert names(PEOPLE, f"$p: Person not {{ {absent} }}", "$p") == found
+def test_negation_correlates_in_every_direction_and_nests(absent, expected):
+    assert names(PEOPLE, f"$p: Person not {{ {absent} }}", "$p") == expected
 
 
 def test_a_negation_over_two_outer_variables():
     data = letters("ab", "ac", "bc")
-    found = rows(data, "$x knows $m $m knows $y not { $x knows $y }", "{ $x, $y }")
-    assert found == []
-    found = rows(letters("ab", "bc"), "$x knows $m $m knows $y not { $x knows $y }", "{ $x, $y }")
-    assert found == [("a", "c")]
+    actual = rows(data, "$x knows $m $m knows $y not { $x knows $y }", "{ $x, $y }")
+    assert actual == []
+    actual = rows(letters("ab", "bc"), "$x knows $m $m knows $y not { $x knows $y }", "{ $x, $y }")
+    assert actual == [("a", "c")]
 
 
 @pytest.mark.parametrize("condition", ["$p.age > 27", '$p.tags contains "a"', '$p.nickName = "x"'])
 def test_a_condition_its_negation_and_its_unknown_partition_the_nodes(condition):
     parts = [
-        names(PEOPLE, f"$p: Person {each}", "$p")
-        for each in (condition, f"not ({condition})", f"({condition}) is null")
+        names(PEOPLE, f"$p: Person {item}", "$p")
+        for item in (condition, f"not ({condition})", f"({condition}) is null")
     ]
-    assert sorted(each for part in parts for each in part) == ["Alice", "Bob", "Charlie", "Diana"]
+    assert sorted(item for part in parts for item in part) == ["Alice", "Bob", "Charlie", "Diana"]
 
 
 # -- what is generated ----------------------------------------------------------------------------
 
 
 def test_generated_queries_are_mostly_right_and_mostly_find_something():
-    right = found = 0
+    right = actual = 0
     for seed in range(40):
         random = Random(seed)
         world = make_world(random)
@@ -399,6 +401,6 @@ def test_generated_queries_are_mostly_right_and_mostly_find_something():
             except QueryError:
                 continue
             right += 1
-            found += bool(answered.cut())
+            actual += bool(answered.cut())
     assert right > 360
-    assert found > 140
+    assert actual > 140

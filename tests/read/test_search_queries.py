@@ -91,8 +91,8 @@ def fill(graph, coverage):
 
 @pytest.fixture(scope="module", params=["none", "partial", "full"])
 def graph(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp(f"search-{request.param}") / "g.omni"
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp(f"search-{request.param}") / "g.omni"
+    with Graph.init(location, SCHEMA, durability="os") as graph:
         fill(graph, request.param)
         state = coverage_of(graph)
         if request.param == "none":
@@ -108,7 +108,7 @@ def coverage_of(graph):
     return next(s.coverage for s in states if (s.column, s.kind) == ("title", IndexKind.TEXT))
 
 
-def found(graph, text, params=None):
+def actual(graph, text, params=None):
     """The first column of a query, in the order in which it comes."""
     return [next(iter(row.values())) for row in ask(graph, text, params)]
 
@@ -175,14 +175,14 @@ def test_a_walked_variable_is_searched(graph):
               return { $d.slug }"""
     assert column(graph, text) == ["bees", "fish"]
     ranked = 'match { $a: Author $a wrote $d } return { $d.slug } order { bm25($d.title, "roads") }'
-    assert found(graph, ranked) == ["fish", "ants", "bees"]
+    assert actual(graph, ranked) == ["fish", "ants", "bees"]
     near = f"""match {{ $a: Author {{ name: "Ben" }} $a wrote $d }} return {{ $d.slug }}
                order {{ nearest($d.v, {NEAR}) }} limit 5"""
-    assert found(graph, near) == ["bees", "crow"]
+    assert actual(graph, near) == ["bees", "crow"]
     fused = f"""match {{ $a: Author {{ name: "Ben" }} $a wrote $d }} return {{ $d.slug }}
                 order {{ rrf(nearest($d.v, {NEAR}), bm25($d.title, "roads")) }} limit 5"""
     # fish 1/61, bees 1/61 + 1/62, crow 1/62
-    assert found(graph, fused) == ["bees", "fish", "crow"]
+    assert actual(graph, fused) == ["bees", "fish", "crow"]
 
 
 def test_a_traversal_starts_at_what_is_found(graph):
@@ -222,17 +222,17 @@ def test_rows_of_a_walk_are_ranked_by_one_of_their_variables(graph):
 
 def test_bm25_puts_the_best_first_and_leaves_out_the_rest(graph):
     text = 'match { $d: Doc } return { $d.slug } order { bm25($d.title, "roads") }'
-    assert found(graph, text) == ["fish", "ants", "bees"]
-    assert found(graph, text[:-2] + " desc }") == ["fish", "ants", "bees"]
-    assert found(graph, f"{text} limit 2") == ["fish", "ants"]
-    assert found(graph, f"{text} limit 2 offset 1") == ["ants", "bees"]
-    assert found(graph, text.replace("roads", "nonsense")) == []
+    assert actual(graph, text) == ["fish", "ants", "bees"]
+    assert actual(graph, text[:-2] + " desc }") == ["fish", "ants", "bees"]
+    assert actual(graph, f"{text} limit 2") == ["fish", "ants"]
+    assert actual(graph, f"{text} limit 2 offset 1") == ["ants", "bees"]
+    assert actual(graph, text.replace("roads", "nonsense")) == []
 
 
 def test_conditions_come_before_a_ranking(graph):
     text = """match { $d: Doc $d.year > 2000 } return { $d.slug }
               order { bm25($d.title, "roads") } limit 2"""
-    assert found(graph, text) == ["ants", "bees"]
+    assert actual(graph, text) == ["ants", "bees"]
 
 
 def test_scores_are_columns(graph):
@@ -268,13 +268,13 @@ def test_scores_are_those_of_the_formula(graph):
         return pytest.approx(rarity * 2.2 * count / (count + norm), rel=1e-3)
 
     text = 'match { $d: Doc } return { bm25($d.title, "roads") as s } order { s desc } limit 3'
-    assert found(graph, text) == [score("fish", 3), score("ants", 1), score("bees", 1)]
+    assert actual(graph, text) == [score("fish", 3), score("ants", 1), score("bees", 1)]
 
 
 def test_what_is_written_behind_a_search_breaks_its_ties(graph):
     text = """match { $d: Doc } return { $d.slug }
               order { bm25($d.title, "roads"), $d.slug desc } limit 3"""
-    assert found(graph, text) == ["fish", "bees", "ants"]
+    assert actual(graph, text) == ["fish", "bees", "ants"]
 
 
 # -- vectors --------------------------------------------------------------------------------------
@@ -284,29 +284,29 @@ def test_the_nearest_come_first_and_as_many_as_are_asked_for(graph):
     text = f"match {{ $d: Doc }} return {{ $d.slug }} order {{ nearest($d.v, {NEAR}) }}"
     everybody = ["ants", "bees", "crow", "dogs", "eels"]
     for limit in range(1, 6):
-        assert found(graph, f"{text} limit {limit}") == everybody[:limit]
-    assert found(graph, f"{text} limit 2 offset 2") == ["crow", "dogs"]
+        assert actual(graph, f"{text} limit {limit}") == everybody[:limit]
+    assert actual(graph, f"{text} limit 2 offset 2") == ["crow", "dogs"]
     given = text.replace(NEAR, "$q")
     query = {"q": ("Vector(4)", [0.1, 0.2, 0.3, 0.4])}
-    assert found(graph, f"{given} limit 3", query) == everybody[:3]
+    assert actual(graph, f"{given} limit 3", query) == everybody[:3]
 
 
 def test_rows_that_are_equally_near_come_in_the_order_of_their_ids(graph):
     text = f"match {{ $d: Doc }} return {{ $d.slug }} order {{ nearest($d.v, {NEAR}) }} limit 8"
-    assert found(graph, text)[5:] == ["x00", "x01", "x02"]
+    assert actual(graph, text)[5:] == ["x00", "x01", "x02"]
     last = f"""match {{ $d: Doc $d.year = 1900 }} return {{ $d.slug }}
                order {{ nearest($d.v, {NEAR}), $d.slug desc }} limit 2"""
-    assert found(graph, last) == ["x89", "x88"]
+    assert actual(graph, last) == ["x89", "x88"]
 
 
 def test_conditions_come_before_the_nearest(graph):
     """As many rows as are asked for, of those that are left."""
     text = f"match {{ $d: Doc %s }} return {{ $d.slug }} order {{ nearest($d.v, {NEAR}) }} limit 2"
-    assert found(graph, text % "$d.year > 2004") == ["bees", "crow"]
-    assert found(graph, text % 'search($d.title, "learn")') == ["crow", "dogs"]
-    assert found(graph, text % "not { $_ wrote $d }") == ["x00", "x01"]
-    assert found(graph, text % "$d.year > 3000") == []
-    assert found(graph, text % '$d.slug in ["eels", "dogs", "zeal"]') == ["dogs", "eels"]
+    assert actual(graph, text % "$d.year > 2004") == ["bees", "crow"]
+    assert actual(graph, text % 'search($d.title, "learn")') == ["crow", "dogs"]
+    assert actual(graph, text % "not { $_ wrote $d }") == ["x00", "x01"]
+    assert actual(graph, text % "$d.year > 3000") == []
+    assert actual(graph, text % '$d.slug in ["eels", "dogs", "zeal"]') == ["dogs", "eels"]
 
 
 def test_distances_are_columns(graph):
@@ -337,10 +337,10 @@ def test_another_metric(graph):
 def test_vectors_that_cannot_be_searched_for(graph):
     text = "match { $d: Doc } return { $d.slug } order { nearest($d.v, $q) } limit 3"
     with pytest.raises(ValueConversionError, match="zero"):
-        found(graph, text, {"q": ("Vector(4)", [0, 0, 0, 0])})
+        actual(graph, text, {"q": ("Vector(4)", [0, 0, 0, 0])})
     with pytest.raises(QueryError, match="T15"):
-        found(graph, text, {"q": ("Vector(3)", [0, 0, 1])})
-    assert found(graph, text, {"q": ("Vector(4)?", None)}) == []
+        actual(graph, text, {"q": ("Vector(3)", [0, 0, 1])})
+    assert actual(graph, text, {"q": ("Vector(4)?", None)}) == []
 
 
 # -- two rankings ---------------------------------------------------------------------------------
@@ -371,20 +371,20 @@ def test_two_rankings_of_one_kind(graph):
     words = 'rrf(bm25($d.title, "roads"), bm25($d.title, "learn fish"))'
     text = f"match {{ $d: Doc }} return {{ $d.slug }} order {{ {words} }} limit 5"
     # fish, ants, bees and fish, dogs, crow
-    assert found(graph, text) == ["fish", "ants", "dogs", "bees", "crow"]
-    assert found(graph, text.replace("limit 5", "limit 2")) == ["fish", "ants"]
+    assert actual(graph, text) == ["fish", "ants", "dogs", "bees", "crow"]
+    assert actual(graph, text.replace("limit 5", "limit 2")) == ["fish", "ants"]
     vectors = f"rrf(nearest($d.v, {NEAR}), nearest($d.v, [0.8, 0.7, 0.6, 0.5]))"
     text = f"match {{ $d: Doc $d.year > 2000 }} return {{ $d.slug }} order {{ {vectors} }} limit 5"
     # one order and its reverse: the ends of both are better than the middle of both
-    assert found(graph, text) == ["ants", "eels", "bees", "dogs", "crow"]
+    assert actual(graph, text) == ["ants", "eels", "bees", "dogs", "crow"]
 
 
 def test_equal_sums_keep_the_order_of_the_first_ranking(graph):
     rank = 'rrf(bm25($d.title, "zeal"), bm25($d.title, "count"))'
     text = f"match {{ $d: Doc }} return {{ $d.slug }} order {{ {rank} }} limit 5"
-    assert found(graph, text) == ["zeal", "crow"]
+    assert actual(graph, text) == ["zeal", "crow"]
     further = text.replace(f"{rank} }}", f"{rank}, $d.slug }}")
-    assert found(graph, further) == ["crow", "zeal"]
+    assert actual(graph, further) == ["crow", "zeal"]
 
 
 def test_ranks_are_among_all_rows_and_not_among_those_that_are_shown(graph):
@@ -436,7 +436,7 @@ def test_edges_are_searched_too(graph):
     assert column(graph, text) == ["ants", "bees"]
     ranked = """match { $a: Author $a $w:wrote $d } return { $d.slug }
                 order { bm25($w.remark, "draft") }"""
-    assert found(graph, ranked) == ["bees", "ants"]
+    assert actual(graph, ranked) == ["bees", "ants"]
     near = """match { $a: Author $a $w:wrote $d }
               return { $d.slug, nearest($w.taste, [0.0, 1.0]) as far }
               order { nearest($w.taste, [0.0, 1.0]) } limit 3"""
@@ -444,7 +444,7 @@ def test_edges_are_searched_too(graph):
     assert ask(graph, near)[0]["far"] == pytest.approx(0, abs=1e-6)
     rank = 'rrf(bm25($w.remark, "final"), nearest($w.taste, [0.0, 1.0]))'
     fused = f"match {{ $a: Author $a $w:wrote $d }} return {{ $d.slug }} order {{ {rank} }} limit 1"
-    assert found(graph, fused) == ["dogs"]
+    assert actual(graph, fused) == ["dogs"]
 
 
 # -- writes, branches, earlier states -------------------------------------------------------------
@@ -482,8 +482,8 @@ def test_searches_follow_what_is_written(tmp_path, coverage):
             ]
             rows = ask(graph, NEAREST, branch="b")
             assert [row["d.slug"] for row in rows] == ["goat", "zeal", "bees"]
-            assert found(graph, NEAREST) == ["ants", "bees", "crow"]
-            assert found(graph, RANKED) == ["fish", "ants", "bees"]
+            assert actual(graph, NEAREST) == ["ants", "bees", "crow"]
+            assert actual(graph, RANKED) == ["fish", "ants", "bees"]
             earlier = ask(graph, ROADS, at=before.commit_id)
             assert len(earlier) == 3
             if coverage == "full" and not again:
@@ -511,12 +511,12 @@ def notes(tmp_path_factory):
     words = ["apple", "brick", "cloud"]
     vectors = make_embedder(EmbeddingConfig("mock")).embed(words, 8).vectors
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 8)
-    place = tmp_path_factory.mktemp("notes") / "g.omni"
-    with Graph.init(place, EMBEDDED, durability="os") as graph:
+    location = tmp_path_factory.mktemp("notes") / "g.omni"
+    with Graph.init(location, EMBEDDED, durability="os") as graph:
         graph.load(
             {"Note": pa.table({"slug": words, "text": words, "free": column, "bound": column})}
         )
-    return place
+    return location
 
 
 @pytest.fixture
@@ -532,15 +532,15 @@ def test_a_text_is_searched_as_its_vector(notes, bare):
     bare.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
     vector = make_embedder(EmbeddingConfig("mock")).embed(["brick"], 8).vectors[0].tolist()
     with Graph.open(notes, "r") as graph:
-        by_vector = found(graph, ABOUT % "free", {"q": ("Vector(8)", vector)})
+        by_vector = actual(graph, ABOUT % "free", {"q": ("Vector(8)", vector)})
         assert by_vector[0] == "brick"
-        assert found(graph, ABOUT % "free", {"q": ("String", "brick")}) == by_vector
+        assert actual(graph, ABOUT % "free", {"q": ("String", "brick")}) == by_vector
         literal = (ABOUT % "free").replace("$q", '"brick"')
-        assert found(graph, literal) == by_vector
+        assert actual(graph, literal) == by_vector
         fused = literal.replace(
             'nearest($n.free, "brick")', 'rrf(nearest($n.free, "brick"), bm25($n.text, "brick"))'
         )
-        assert found(graph, fused)[0] == "brick"
+        assert actual(graph, fused)[0] == "brick"
         far = 'match { $n: Note } return { $n.slug, nearest($n.free, "brick") as far }'
         near = {row["n.slug"]: row["far"] for row in ask(graph, far)}
         assert near["brick"] == pytest.approx(0, abs=1e-6)
@@ -548,33 +548,33 @@ def test_a_text_is_searched_as_its_vector(notes, bare):
 
 def test_only_texts_need_a_provider(notes, bare):
     with Graph.open(notes, "r") as graph:
-        assert len(found(graph, ABOUT % "free", {"q": ("Vector(8)", [1.0] * 8)})) == 3
+        assert len(actual(graph, ABOUT % "free", {"q": ("Vector(8)", [1.0] * 8)})) == 3
         with pytest.raises(EmbeddingError) as caught:
-            found(graph, ABOUT % "free", {"q": ("String", "brick")})
+            actual(graph, ABOUT % "free", {"q": ("String", "brick")})
         assert "set OPENROUTER_API_KEY or OPENAI_API_KEY" in caught.value.hint
 
 
 def test_vectors_of_another_model_are_not_compared(notes, bare):
     right, wrong = EmbeddingConfig("mock", "model-a"), EmbeddingConfig("mock", "model-b")
     with Graph.open(notes, "r", embedding=right) as graph:
-        assert found(graph, ABOUT % "bound", {"q": ("String", "cloud")})[0] == "cloud"
+        assert actual(graph, ABOUT % "bound", {"q": ("String", "cloud")})[0] == "cloud"
     with Graph.open(notes, "r", embedding=wrong) as graph:
         with pytest.raises(EmbeddingError, match=r"model-a.*model-b"):
-            found(graph, ABOUT % "bound", {"q": ("String", "cloud")})
+            actual(graph, ABOUT % "bound", {"q": ("String", "cloud")})
         # Where no model is recorded, any will do.
-        assert found(graph, ABOUT % "free", {"q": ("String", "cloud")})[0] == "cloud"
+        assert actual(graph, ABOUT % "free", {"q": ("String", "cloud")})[0] == "cloud"
 
 
 def test_the_provider_of_the_handle_wins_over_the_environment(notes, bare):
     bare.setenv("OMNIGRAPH_EMBED_PROVIDER", "openai")
     with Graph.open(notes, "r", embedding=EmbeddingConfig("mock")) as graph:
-        assert found(graph, ABOUT % "free", {"q": ("String", "apple")})[0] == "apple"
+        assert actual(graph, ABOUT % "free", {"q": ("String", "apple")})[0] == "apple"
     bare.setenv("OMNIGRAPH_EMBEDDINGS_MOCK", "1")
     with (
         Graph.open(notes, "r", embedding=EmbeddingConfig("gemini")) as graph,
         pytest.raises(EmbeddingError, match="gemini"),
     ):
-        found(graph, ABOUT % "free", {"q": ("String", "apple")})
+        actual(graph, ABOUT % "free", {"q": ("String", "apple")})
 
 
 def test_one_text_is_embedded_once_in_a_query(notes, bare):
@@ -585,7 +585,7 @@ def test_one_text_is_embedded_once_in_a_query(notes, bare):
             rank = "nearest($n.free, $q)"
             text = f"""match {{ $n: Note {rank} < 3.0 }} return {{ $n.slug, {rank} as far }}
                        order {{ {rank} }} limit 3"""
-            assert len(found(graph, text, {"q": ("String", "apple")})) == 3
+            assert len(actual(graph, text, {"q": ("String", "apple")})) == 3
         assert len(server.requests) == 1
 
 
@@ -596,7 +596,7 @@ def test_a_provider_that_does_not_answer_ends_with_its_deadline(notes, bare):
             Graph.open(notes, "r", embedding=config) as graph,
             pytest.raises(EmbeddingError, match="deadline"),
         ):
-            found(graph, ABOUT % "free", {"q": ("String", "apple")})
+            actual(graph, ABOUT % "free", {"q": ("String", "apple")})
 
 
 def test_a_provider_takes_no_longer_than_the_query_may(notes, bare):

@@ -25,17 +25,19 @@ def test_four_threads_on_one_handle(tmp_path):
                 "E": pa.table({"from": keys, "to": [*keys[1:], keys[0]]}),
             }
         )
-        wrong, asked = [], []
+        wrong, requested = [], []
         hop = "query q($k: String) { match { $a: N { k: $k } $a e{1,3} $b } return { $b.n } }"
         count = "query q() { match { $a: N $a.n < 300 $a e $b } return { count($b) as c } }"
 
         def read(start):
             for number in range(start, ROWS, 8):
-                found = sorted(r["b.n"] for r in graph.query(hop, None, {"k": keys[number]}).rows())
+                actual = sorted(
+                    r["b.n"] for r in graph.query(hop, None, {"k": keys[number]}).rows()
+                )
                 expected = sorted((number + hops) % ROWS for hops in (1, 2, 3))
-                asked.append(number)
-                if found != expected:
-                    wrong.append((number, found))
+                requested.append(number)
+                if actual != expected:
+                    wrong.append((number, actual))
                 if graph.query(count).rows() != [{"c": ROWS}]:
                     wrong.append(number)
 
@@ -48,6 +50,6 @@ def test_four_threads_on_one_handle(tmp_path):
         for reader in readers:
             reader.join()
         assert wrong == []
-        assert len(asked) == len([n for start in range(4) for n in range(start, ROWS, 8)])
+        assert len(requested) == len([n for start in range(4) for n in range(start, ROWS, 8)])
         text = "query q() { match { $a: N $a e $b } return { count($b) as c } }"
         assert graph.query(text).rows() == [{"c": ROWS + 6}]

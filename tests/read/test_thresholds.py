@@ -58,9 +58,9 @@ VARIANTS = {
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
-    found = list(states(tmp_path_factory.mktemp("thresholds")))
-    yield found
-    for graph in {id(state.graph): state.graph for state in found}.values():
+    actual = list(states(tmp_path_factory.mktemp("thresholds")))
+    yield actual
+    for graph in {id(state.graph): state.graph for state in actual}.values():
         graph.close()
 
 

@@ -88,12 +88,12 @@ def test_states_that_there_are_none_of(people, how, error):
 
 
 def test_one_entity_as_it_was(people, moved):
-    found = people.snapshot(version=moved.version).entity("Person", "Diana")
-    assert found == {"id": "Diana", "age": None, "city": None, "name": "Diana"}
+    actual = people.snapshot(version=moved.version).entity("Person", "Diana")
+    assert actual == {"id": "Diana", "age": None, "city": None, "name": "Diana"}
     assert people.snapshot().entity("Person", "Diana") is None
     edge = people.snapshot().read("Knows", ["id"])["id"][0].as_py()
-    found = people.snapshot().entity("Knows", edge)
-    assert (found["src"], found["since"]) == ("Alice", 2010)
+    actual = people.snapshot().entity("Knows", edge)
+    assert (actual["src"], actual["since"]) == ("Alice", 2010)
     with pytest.raises(InputError):
         people.snapshot().entity("Nobody", "x")
 

@@ -63,10 +63,10 @@ def fill(graph):
 @pytest.fixture(scope="module", params=MODES)
 def graph(request, tmp_path_factory):
     """One graph, walked as the engine likes, by indexes only and in memory only."""
-    place = tmp_path_factory.mktemp(f"traversal-{request.param}") / "g.omni"
+    location = tmp_path_factory.mktemp(f"traversal-{request.param}") / "g.omni"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMNIGRAPH_TRAVERSAL_MODE", request.param)
-        made = Graph.init(place, SCHEMA, durability="os")
+        made = Graph.init(location, SCHEMA, durability="os")
     with made as graph:
         fill(graph)
         yield graph
@@ -300,7 +300,7 @@ def test_bound_edges_from_the_other_end_and_in_either_direction(graph):
 
 
 @pytest.mark.parametrize(
-    ("condition", "found"),
+    ("condition", "wanted"),
     [
         ("$k.since >= 2012", [("ann", "bob"), ("bob", "cat"), ("cat", "ann")]),
         ("$k.since is null", [("cat", "dan")]),
@@ -309,9 +309,9 @@ def test_bound_edges_from_the_other_end_and_in_either_direction(graph):
         ("$a.age = 30 and not ($k.weight = 1.0)", [("ann", "bob")]),
     ],
 )
-def test_properties_of_edges_in_conditions(graph, condition, found):
+def test_properties_of_edges_in_conditions(graph, condition, wanted):
     text = f"match {{ $a: Person $a $k:knows $b {condition} }} return {{ $a.name, $b.name }}"
-    assert pairs(graph, text) == found
+    assert pairs(graph, text) == wanted
 
 
 def test_edges_between_two_bound_ends(graph):
@@ -343,9 +343,9 @@ def test_properties_of_edges_in_order_groups_and_limits(graph):
 def test_an_edge_itself_is_returned_as_its_id(graph):
     ids = set(graph.snapshot().read("Knows", ["id"])["id"].to_pylist())
     text = "match { $a: Person $a $k:knows $b } return { $k } order { $k.since }"
-    found = [row["k"] for row in ask(graph, text)]
-    assert set(found) == ids
-    assert len(found) == 6
+    actual = [row["k"] for row in ask(graph, text)]
+    assert set(actual) == ids
+    assert len(actual) == 6
     assert ask(graph, "match { $a: Person $a $k:knows $b } return { count(distinct $k) as n }") == [
         {"n": 6}
     ]
@@ -509,7 +509,7 @@ PEOPLE_ROWS = 40
 
 
 @pytest.fixture
-def crowd(tmp_path):
+def people(tmp_path):
     """A ring of people, each of whom knows the next two; nothing is held yet."""
     names = [f"p{n:02}" for n in range(PEOPLE_ROWS)]
     after = [*names[1:], names[0]]
@@ -540,49 +540,49 @@ def expected(graph, text, params=None):
 def walked(graph, text, params=None):
     """What ``profile`` says that the walk of a query did."""
     declared = ", ".join(f"${name}: String" for name in params or {})
-    found = graph.snapshot().explain(
+    actual = graph.snapshot().explain(
         f"query q({declared}) {{ {text} }}", None, params, profile=True
     )
-    notes = [note for step in found.data["profile"] for note in step["notes"]]
+    notes = [note for step in actual.data["profile"] for note in step["notes"]]
     return next(note for note in notes if "strategy" in note)
 
 
-def test_a_covered_index_answers_a_few_starts(crowd):
-    crowd.indexes.ensure()
-    known = {"strategy": "indexed", "reason": "cheaper", "frontier": 1, "hops": 1}
+def test_a_covered_index_answers_a_few_starts(people):
+    people.indexes.ensure()
+    existing = {"strategy": "indexed", "reason": "cheaper", "frontier": 1, "hops": 1}
     costs = {"edges": 2 * PEOPLE_ROWS, "indexed_cost": 2.0, "csr_cost": 3.0 * PEOPLE_ROWS}
-    found = expected(crowd, HOP, {"x": "p00"})
-    assert found == {**found, **known, **costs}
-    with opened(crowd) as fresh:
-        assert walked(fresh, HOP, {"x": "p00"}) == {**known, **costs}
+    actual = expected(people, HOP, {"x": "p00"})
+    assert actual == {**actual, **existing, **costs}
+    with opened(people) as fresh:
+        assert walked(fresh, HOP, {"x": "p00"}) == {**existing, **costs}
 
 
-def test_coverage_decides_beyond_one_hop(crowd):
+def test_coverage_decides_beyond_one_hop(people):
     """Without an index, or with edges outside of it, each hop reads the whole table."""
     one, two = HOP, HOP.replace("knows", "knows{1,2}")
-    crowd.indexes.ensure()
-    assert expected(crowd, two, {"x": "p00"})["strategy"] == "indexed"
-    crowd.append({"Knows": pa.table({"src": ["p00"], "dst": ["p09"]})})
+    people.indexes.ensure()
+    assert expected(people, two, {"x": "p00"})["strategy"] == "indexed"
+    people.append({"Knows": pa.table({"src": ["p00"], "dst": ["p09"]})})
     edges = 2 * PEOPLE_ROWS + 1
-    degraded = expected(crowd, one, {"x": "p00"})
+    degraded = expected(people, one, {"x": "p00"})
     assert (degraded["strategy"], degraded["indexed_cost"]) == ("indexed", edges)
-    degraded = expected(crowd, two, {"x": "p00"})
+    degraded = expected(people, two, {"x": "p00"})
     assert (degraded["strategy"], degraded["indexed_cost"]) == ("csr", 2 * edges)
-    assert column(crowd, one, {"x": ("String", "p00")}) == ["p01", "p02", "p09"]
+    assert column(people, one, {"x": ("String", "p00")}) == ["p01", "p02", "p09"]
 
 
-def test_many_starts_are_walked_in_memory(crowd):
-    crowd.indexes.ensure()
-    found = expected(crowd, "match { $a: Person $a knows{1,2} $b } return { $b.name }")
-    assert (found["strategy"], found["frontier"]) == ("csr", PEOPLE_ROWS)
-    assert found["indexed_cost"] == 4.0 * PEOPLE_ROWS > found["csr_cost"]
+def test_many_starts_are_walked_in_memory(people):
+    people.indexes.ensure()
+    actual = expected(people, "match { $a: Person $a knows{1,2} $b } return { $b.name }")
+    assert (actual["strategy"], actual["frontier"]) == ("csr", PEOPLE_ROWS)
+    assert actual["indexed_cost"] == 4.0 * PEOPLE_ROWS > actual["csr_cost"]
 
 
-def test_between_two_types_hops_count_as_one(crowd):
-    crowd.append({"Company": pa.table({"name": ["c"]})})
-    crowd.append({"WorksAt": pa.table({"src": ["p00"], "dst": ["c"]})})
+def test_between_two_types_hops_count_as_one(people):
+    people.append({"Company": pa.table({"name": ["c"]})})
+    people.append({"WorksAt": pa.table({"src": ["p00"], "dst": ["c"]})})
     text = "match { $a: Person { name: $x } $a worksAt{1,5} $b } return { $b.name }"
-    assert expected(crowd, text, {"x": "p00"})["hops"] == 1
+    assert expected(people, text, {"x": "p00"})["hops"] == 1
 
 
 @pytest.mark.parametrize(
@@ -593,60 +593,64 @@ def test_between_two_types_hops_count_as_one(crowd):
         ("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "0", "many starts"),
     ],
 )
-def test_the_environment_bounds_the_index(crowd, monkeypatch, variable, value, reason):
-    crowd.indexes.ensure()
+def test_the_environment_bounds_the_index(people, monkeypatch, variable, value, reason):
+    people.indexes.ensure()
     text = HOP.replace("knows", "knows{1,2}")
-    assert expected(crowd, text, {"x": "p00"})["strategy"] == "indexed"
+    assert expected(people, text, {"x": "p00"})["strategy"] == "indexed"
     monkeypatch.setenv(variable, value)
-    found = expected(crowd, text, {"x": "p00"})
-    assert (found["strategy"], found["reason"]) == ("csr", reason)
+    actual = expected(people, text, {"x": "p00"})
+    assert (actual["strategy"], actual["reason"]) == ("csr", reason)
 
 
-def test_the_index_can_be_forced(crowd, monkeypatch):
+def test_the_index_can_be_forced(people, monkeypatch):
     monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", "indexed")
     text = "match { $a: Person $a knows{1,9} $b } return { $b.name }"
-    found = expected(crowd, text)
-    assert (found["strategy"], found["reason"]) == ("indexed", "forced")
+    actual = expected(people, text)
+    assert (actual["strategy"], actual["reason"]) == ("indexed", "forced")
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("OMNIGRAPH_TRAVERSAL_MODE", "warp"), ("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "-1")],
 )
-def test_an_environment_that_makes_no_sense_is_refused(crowd, monkeypatch, variable, value):
+def test_an_environment_that_makes_no_sense_is_refused(people, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     with pytest.raises(InputError, match=variable):
-        opened(crowd)
+        opened(people)
 
 
-def test_an_adjacency_that_is_held_is_used(crowd):
-    crowd.indexes.ensure()
-    crowd.query("query q() { match { $a: Person $a knows $b } return { count($b) as n } }")
-    found = walked(crowd, HOP, {"x": "p00"})
-    assert (found["strategy"], found["reason"], found["csr_cost"]) == ("csr", "built already", 0.0)
+def test_an_adjacency_that_is_held_is_used(people):
+    people.indexes.ensure()
+    people.query("query q() { match { $a: Person $a knows $b } return { count($b) as n } }")
+    actual = walked(people, HOP, {"x": "p00"})
+    assert (actual["strategy"], actual["reason"], actual["csr_cost"]) == (
+        "csr",
+        "built already",
+        0.0,
+    )
 
 
-def test_only_the_edges_that_a_query_names_are_built(crowd, monkeypatch):
+def test_only_the_edges_that_a_query_names_are_built(people, monkeypatch):
     """Also in a negation."""
     monkeypatch.setenv("OMNIGRAPH_TRAVERSAL_MODE", "csr")
-    crowd.append({"Company": pa.table({"name": ["c"]})})
-    crowd.append({"WorksAt": pa.table({"src": ["p00"], "dst": ["c"]})})
-    tables = crowd.snapshot().tables
+    people.append({"Company": pa.table({"name": ["c"]})})
+    people.append({"WorksAt": pa.table({"src": ["p00"], "dst": ["c"]})})
+    tables = people.snapshot().tables
 
-    def held(graph):
-        return {key for key in tables if key.startswith("edge:") and _is_held(graph, key)}
+    def kept(graph):
+        return {key for key in tables if key.startswith("edge:") and _is_kept(graph, key)}
 
-    with opened(crowd) as fresh:
+    with opened(people) as fresh:
         ask(fresh, "match { $a: Person $a knows $b } return { $b.name }")
-        assert held(fresh) == {"edge:Knows"}
-    with opened(crowd) as fresh:
+        assert kept(fresh) == {"edge:Knows"}
+    with opened(people) as fresh:
         ask(fresh, "match { $a: Person not { $a worksAt $_ } } return { $a.name }")
-        assert held(fresh) == {"edge:WorksAt"}
-    with opened(crowd) as fresh:
+        assert kept(fresh) == {"edge:WorksAt"}
+    with opened(people) as fresh:
         ask(fresh, "match { $a: Person } return { $a.name }")
-        assert held(fresh) == set()
+        assert kept(fresh) == set()
 
 
-def _is_held(graph, key):
+def _is_kept(graph, key):
     pin = graph._handle.store.manifest(None).current().pin(key)
     return graph._handle.topology.get(table_id(pin), EdgeIndex) is not None

@@ -25,9 +25,9 @@ _EPOCH = datetime(1970, 1, 1)
 def check(catalog: Catalog, text: str, name: str | None = None) -> CheckedRead:
     """A read query, checked; refused texts raise."""
     source = Source("<query>", text)
-    found = check_query(catalog, source, select_query(read_queries(source), name))
-    assert isinstance(found, CheckedRead)
-    return found
+    actual = check_query(catalog, source, select_query(read_queries(source), name))
+    assert isinstance(actual, CheckedRead)
+    return actual
 
 
 def ask(catalog: Catalog, data: Data, text: str, params: Mapping[str, Any] | None = None) -> Answer:

@@ -90,13 +90,13 @@ EVERYTHING = [
 
 @pytest.mark.parametrize(("scalar", "values"), EVERYTHING, ids=lambda v: str(v)[:8])
 def test_rows_hold_exact_python_values(scalar, values):
-    found = result([column("x", scalar)], *((value,) for value in values))
-    assert [row["x"] for row in found.rows()] == values
-    assert found.to_pylist() == found.rows() == list(found)
+    actual = result([column("x", scalar)], *((value,) for value in values))
+    assert [row["x"] for row in actual.rows()] == values
+    assert actual.to_pylist() == actual.rows() == list(actual)
 
 
 def test_lists_and_vectors_are_lists():
-    found = result(
+    actual = result(
         [
             column("days", Scalar.DATETIME, is_list=True),
             column("tags", Scalar.STRING, is_list=True),
@@ -105,7 +105,7 @@ def test_lists_and_vectors_are_lists():
         ([NOON, None], ["a", None], [0.5, 1.0]),
         ([], None, None),
     )
-    assert found.rows() == [
+    assert actual.rows() == [
         {"days": [NOON, None], "tags": ["a", None], "v": [0.5, 1.0]},
         {"days": [], "tags": None, "v": None},
     ]
@@ -117,8 +117,10 @@ def test_a_slice_of_moments_in_lists_keeps_their_time():
         pa.list_(pa.date64()), 4, days.buffers()[:2], children=[days.values.view(pa.date64())]
     )
     batch = pa.record_batch({"x": stored}).slice(1, 2)
-    found = Result([column("x", Scalar.DATETIME, is_list=True)], [batch], query_name="q", target={})
-    assert found.rows() == [{"x": None}, {"x": [datetime(1970, 1, 2, 0, 0, 0, 1000)]}]
+    actual = Result(
+        [column("x", Scalar.DATETIME, is_list=True)], [batch], query_name="q", target={}
+    )
+    assert actual.rows() == [{"x": None}, {"x": [datetime(1970, 1, 2, 0, 0, 0, 1000)]}]
 
 
 def test_the_shape_is_known_without_pulling_a_row():
@@ -128,10 +130,10 @@ def test_the_shape_is_known_without_pulling_a_row():
         pulled.append(1)
         yield numbers(1)
 
-    found = streamed(batches())
-    assert (found.columns, found.schema) == (["n"], pa.schema([("n", pa.int64())]))
+    actual = streamed(batches())
+    assert (actual.columns, actual.schema) == (["n"], pa.schema([("n", pa.int64())]))
     assert pulled == []
-    assert found.row_count == len(found) == 1
+    assert actual.row_count == len(actual) == 1
 
 
 def test_batches_are_pulled_one_by_one_and_kept():
@@ -142,38 +144,38 @@ def test_batches_are_pulled_one_by_one_and_kept():
             pulled.append(number)
             yield numbers(number)
 
-    found = streamed(batches())
-    reading = found.batches()
+    actual = streamed(batches())
+    reading = actual.batches()
     assert next(reading).num_rows == 1
     assert pulled == [0]
-    assert bool(found)
+    assert bool(actual)
     assert pulled == [0]
-    assert found.row_count == 3
-    assert [batch["n"][0].as_py() for batch in found.batches()] == [0, 1, 2]
+    assert actual.row_count == 3
+    assert [batch["n"][0].as_py() for batch in actual.batches()] == [0, 1, 2]
     assert pulled == [0, 1, 2]
 
 
 def test_an_empty_result_has_its_columns():
-    for found in (streamed(iter(())), streamed(iter([numbers()]))):
-        assert (found.row_count, found.rows(), bool(found)) == (0, [], False)
-        assert found.to_arrow().schema.names == ["n"]
-        assert pa.ipc.open_stream(found.to_ipc()).read_all().num_rows == 0
+    for actual in (streamed(iter(())), streamed(iter([numbers()]))):
+        assert (actual.row_count, actual.rows(), bool(actual)) == (0, [], False)
+        assert actual.to_arrow().schema.names == ["n"]
+        assert pa.ipc.open_stream(actual.to_ipc()).read_all().num_rows == 0
 
 
 def test_it_is_an_arrow_stream():
-    found = result([column("x", Scalar.U64), column("at", Scalar.DATETIME)], (2**64 - 1, NOON))
-    table = pa.table(found)
-    assert table.equals(found.to_arrow())
+    actual = result([column("x", Scalar.U64), column("at", Scalar.DATETIME)], (2**64 - 1, NOON))
+    table = pa.table(actual)
+    assert table.equals(actual.to_arrow())
     assert table["at"].type == pa.date64()
     assert table["x"].to_pylist() == [2**64 - 1]
 
 
 def test_arrow_ipc_round_trips(tmp_path):
-    found = result([column("x", Scalar.I64), column("x", Scalar.STRING)], (1, "a"), (None, "b"))
-    assert pa.ipc.open_stream(found.to_ipc()).read_all().equals(found.to_arrow())
-    assert found.write_ipc(tmp_path / "rows.arrows") == 2
+    actual = result([column("x", Scalar.I64), column("x", Scalar.STRING)], (1, "a"), (None, "b"))
+    assert pa.ipc.open_stream(actual.to_ipc()).read_all().equals(actual.to_arrow())
+    assert actual.write_ipc(tmp_path / "rows.arrows") == 2
     with pa.ipc.open_stream(tmp_path / "rows.arrows") as stream:
-        assert stream.read_all().equals(found.to_arrow())
+        assert stream.read_all().equals(actual.to_arrow())
 
 
 def test_what_cannot_be_written_is_an_input_error(tmp_path):
@@ -201,10 +203,10 @@ def test_what_failed_once_fails_again():
         yield numbers(1)
         raise MemoryExceeded("too much")
 
-    found = streamed(batches())
+    actual = streamed(batches())
     for _ in range(2):
         with pytest.raises(MemoryExceeded, match="too much"):
-            found.rows()
+            actual.rows()
 
 
 def test_an_interrupted_reading_never_passes_for_the_whole():
@@ -212,46 +214,46 @@ def test_an_interrupted_reading_never_passes_for_the_whole():
         yield numbers(1)
         raise KeyboardInterrupt
 
-    found = streamed(batches())
+    actual = streamed(batches())
     with pytest.raises(KeyboardInterrupt):
-        found.rows()
+        actual.rows()
     with pytest.raises(OmniGraphError, match="interrupted"):
-        found.rows()
+        actual.rows()
 
 
 @pytest.mark.parametrize("how", ["read", "close", "leave", "fail", "forget"])
 def test_the_engine_is_told_once_that_nobody_reads_any_more(how):
-    told: list[str] = []
+    reported: list[str] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield numbers(1)
         if how == "fail":
             raise MemoryExceeded("too much")
 
-    found = streamed(batches(), close=lambda: told.append("closed"))
-    next(found.batches())
-    assert told == []
+    actual = streamed(batches(), close=lambda: reported.append("closed"))
+    next(actual.batches())
+    assert reported == []
     if how == "read":
-        found.rows()
+        actual.rows()
     elif how == "close":
-        found.close()
+        actual.close()
     elif how == "leave":
-        with found:
+        with actual:
             pass
     elif how == "fail":
         with pytest.raises(MemoryExceeded):
-            found.rows()
-    found = None  # type: ignore[assignment]
+            actual.rows()
+    actual = None  # type: ignore[assignment]
     gc.collect()
-    assert told == ["closed"]
+    assert reported == ["closed"]
 
 
 def test_a_closed_result_says_so_and_a_complete_one_stays_readable():
-    found = streamed(iter([numbers(1), numbers(2)]))
-    next(found.batches())
-    found.close()
+    actual = streamed(iter([numbers(1), numbers(2)]))
+    next(actual.batches())
+    actual.close()
     with pytest.raises(Closed):
-        found.rows()
+        actual.rows()
     whole = streamed(iter([numbers(1)]))
     whole.rows()
     whole.close()
@@ -265,19 +267,19 @@ def test_a_closed_result_says_so_and_a_complete_one_stays_readable():
     "form", [Result.rows, list, Result.json_rows, Result.envelope, Result.to_polars]
 )
 def test_rows_as_objects_refuse_a_name_that_is_there_twice(form):
-    found = result([node("f"), ResultColumn("f", PropType(Scalar.I64))], ("Ada", 2))
+    actual = result([node("f"), ResultColumn("f", PropType(Scalar.I64))], ("Ada", 2))
     with pytest.raises(InputError, match="two columns are called `f`") as refused:
-        form(found)
+        form(actual)
     assert "as" in (refused.value.hint or "")
 
 
 def test_columns_by_position_take_a_name_that_is_there_twice():
-    found = result([node("f"), ResultColumn("f", PropType(Scalar.I64))], ("Ada", 2))
-    assert found.columns == ["f", "f"]
-    assert [c.to_pylist() for c in found.to_arrow().columns] == [["Ada"], [2]]
-    assert found.to_pandas().to_numpy().tolist() == [["Ada", 2]]
-    assert "Ada" in repr(found)
-    assert found._repr_html_().count("<th ") == 2
+    actual = result([node("f"), ResultColumn("f", PropType(Scalar.I64))], ("Ada", 2))
+    assert actual.columns == ["f", "f"]
+    assert [c.to_pylist() for c in actual.to_arrow().columns] == [["Ada"], [2]]
+    assert actual.to_pandas().to_numpy().tolist() == [["Ada", 2]]
+    assert "Ada" in repr(actual)
+    assert actual._repr_html_().count("<th ") == 2
 
 
 # -- JSON -----------------------------------------------------------------------------------------
@@ -303,18 +305,18 @@ JSON_CASES = [
 
 @pytest.mark.parametrize(("scalar", "value", "native", "sdk"), JSON_CASES)
 def test_json_keeps_every_value_in_both_forms(scalar, value, native, sdk):
-    found = result(
+    actual = result(
         [column("x", scalar), column("l", scalar, is_list=True)], (value, [value, None]), (None, [])
     )
     for form, wanted in (("native", native), ("sdk", sdk)):
         rows = [{"x": wanted, "l": [wanted, None]}, {"x": None, "l": []}]
-        assert found.json_rows(form) == rows
-        assert json.loads(found.to_json(form)) == rows
+        assert actual.json_rows(form) == rows
+        assert json.loads(actual.to_json(form)) == rows
 
 
 def test_vectors_are_arrays_and_a_null_vector_is_null():
-    found = result([column("v", Scalar.VECTOR, size=2)], ([0.5, math.nan],), (None,))
-    assert found.json_rows() == [{"v": [0.5, "NaN"]}, {"v": None}]
+    actual = result([column("v", Scalar.VECTOR, size=2)], ([0.5, math.nan],), (None,))
+    assert actual.json_rows() == [{"v": [0.5, "NaN"]}, {"v": None}]
 
 
 def test_an_unknown_form_of_json_is_refused():
@@ -323,24 +325,24 @@ def test_an_unknown_form_of_json_is_refused():
 
 
 def test_the_envelope_says_what_was_asked_and_in_which_order_the_columns_are():
-    found = result([node("p"), column("n", Scalar.I64)], ("Ada", SAFE + 1))
-    assert found.envelope("sdk") == {
+    actual = result([node("p"), column("n", Scalar.I64)], ("Ada", SAFE + 1))
+    assert actual.envelope("sdk") == {
         "query_name": "q",
         "target": {"branch": "main"},
         "row_count": 1,
         "columns": ["p", "n"],
         "rows": [{"p": "Ada", "n": str(SAFE + 1)}],
     }
-    assert list(found.envelope()) == ["query_name", "target", "row_count", "columns", "rows"]
+    assert list(actual.envelope()) == ["query_name", "target", "row_count", "columns", "rows"]
 
 
 @pytest.mark.parametrize("form", [Result.rows, Result.to_json, repr])
 def test_a_year_that_python_does_not_have_is_named_and_stays_readable_as_arrow(form):
     table = pa.table({"x": pa.array([400_000_000_000_000], pa.int64()).view(pa.date64())})
-    found = Result([column("x", Scalar.DATETIME)], table, query_name="q", target={})
+    actual = Result([column("x", Scalar.DATETIME)], table, query_name="q", target={})
     with pytest.raises(ValueConversionError, match="`x` holds a DateTime beyond"):
-        form(found)
-    assert found.to_arrow()["x"].cast(pa.int64()).to_pylist() == [400_000_000_000_000]
+        form(actual)
+    assert actual.to_arrow()["x"].cast(pa.int64()).to_pylist() == [400_000_000_000_000]
 
 
 # -- frames ---------------------------------------------------------------------------------------
@@ -348,24 +350,24 @@ def test_a_year_that_python_does_not_have_is_named_and_stays_readable_as_arrow(f
 
 @pytest.mark.parametrize(("scalar", "values"), EVERYTHING, ids=lambda v: str(v)[:8])
 def test_pandas_and_polars_hold_the_same_values(scalar, values):
-    found = result([column("x", scalar)], *((value,) for value in values))
-    frame = found.to_pandas()
+    actual = result([column("x", scalar)], *((value,) for value in values))
+    frame = actual.to_pandas()
     shown = [None if frame["x"].isna()[n] else v for n, v in enumerate(frame["x"].tolist())]
     assert shown == values
-    assert found.to_polars()["x"].to_list() == values
+    assert actual.to_polars()["x"].to_list() == values
 
 
 def test_frames_show_the_time_of_day():
-    found = result([column("at", Scalar.DATETIME), column("n", Scalar.U64)], (NOON, 2**64 - 1))
-    frame = found.to_pandas()
+    actual = result([column("at", Scalar.DATETIME), column("n", Scalar.U64)], (NOON, 2**64 - 1))
+    frame = actual.to_pandas()
     assert str(frame["at"].dtype) == "datetime64[ms]"
     assert str(frame["n"].dtype) == "UInt64"
-    assert str(found.to_polars().schema["at"]) == "Datetime(time_unit='ms', time_zone=None)"
+    assert str(actual.to_polars().schema["at"]) == "Datetime(time_unit='ms', time_zone=None)"
 
 
 def test_required_numbers_have_the_plain_types_of_pandas():
-    found = result([ResultColumn("n", PropType(Scalar.I64))], (1,))
-    assert str(found.to_pandas()["n"].dtype) == "int64"
+    actual = result([ResultColumn("n", PropType(Scalar.I64))], (1,))
+    assert str(actual.to_pandas()["n"].dtype) == "int64"
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars", "networkx"])
@@ -376,7 +378,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(name, monkeypatch):
                 raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
     monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
-    for module in [each for each in sys.modules if each.split(".")[0] == name]:
+    for module in [item for item in sys.modules if item.split(".")[0] == name]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(PackageMissing) as missing:
         getattr(result([node("p")], ("Ada",)), f"to_{name}")()
@@ -432,12 +434,12 @@ def test_a_result_without_nodes_is_no_graph():
 
 
 def test_the_text_is_a_short_table():
-    found = result(
+    actual = result(
         [node("p"), column("p.age", Scalar.I32), column("at", Scalar.DATETIME)],
         ("Ada", 36, NOON),
         ("a\nb\x1b[31m", None, None),
     )
-    assert repr(found).splitlines() == [
+    assert repr(actual).splitlines() == [
         "<Result q: 2 rows>",
         "p         p.age  at",
         "────────  ─────  ───────────────────────",
@@ -455,21 +457,21 @@ def test_the_text_of_a_long_result_pulls_no_more_than_it_shows():
             pulled.append(number)
             yield numbers(number)
 
-    found = streamed(batches())
-    assert repr(found).splitlines()[0] == "<Result q: more than 10 rows>"
+    actual = streamed(batches())
+    assert repr(actual).splitlines()[0] == "<Result q: more than 10 rows>"
     assert len(pulled) == 11
-    assert found.row_count == 1000
-    assert repr(found).splitlines()[0] == "<Result q: 1,000 rows>"
+    assert actual.row_count == 1000
+    assert repr(actual).splitlines()[0] == "<Result q: 1,000 rows>"
 
 
 def test_html_escapes_everything_and_runs_nothing():
     nasty = "<script>alert(1)</script>"
-    found = result(
+    actual = result(
         [node(f"p{nasty}", f"T{nasty}"), node("q"), column("x", Scalar.STRING, is_list=True)],
         (nasty, '"><img src=x onerror=alert(1)>', [nasty]),
         links=[Link(0, 1, f"E{nasty}")],
     )
-    page = found._repr_html_()
+    page = actual._repr_html_()
     assert "<script" not in page
     assert "<img" not in page
     tree = ElementTree.fromstring(page.replace("&nbsp;", " "))
@@ -492,10 +494,10 @@ def test_the_page_of_a_long_result_pulls_no_more_than_it_shows() -> None:
 
 def test_html_is_well_formed_and_bounded():
     rows = [(f"person-{n}", f"person-{n % 7}", n) for n in range(500)]
-    found = result(
+    actual = result(
         [node("a"), node("b"), column("n", Scalar.I64)], *rows, links=[Link(0, 1, "Knows")]
     )
-    page = ElementTree.fromstring(found._repr_html_().replace("&nbsp;", " "))
+    page = ElementTree.fromstring(actual._repr_html_().replace("&nbsp;", " "))
     assert len(page.findall(".//tbody/tr")) == 20
     assert "500 rows, 480 more than shown" in "".join(page.itertext())
     svg = "{http://www.w3.org/2000/svg}"

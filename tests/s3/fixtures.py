@@ -33,11 +33,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 @pytest.fixture
 def s3_root(s3: S3) -> Callable[..., Root]:
     """The address of a graph by its name, on the server itself or through another endpoint."""
-    place = uuid.uuid4().hex
+    location = uuid.uuid4().hex
 
     def root(name: str, endpoint: str | None = None) -> Root:
         options = options_for(endpoint or s3.endpoint)
-        return parse_root(f"s3://{s3.bucket}/{place}/{name}", options)
+        return parse_root(f"s3://{s3.bucket}/{location}/{name}", options)
 
     return root
 

@@ -26,11 +26,11 @@ def hold_and_check(
     uri: str, options: dict[str, str], ttl: float, name: str, ready: Any, answer: Any
 ) -> None:
     """Hold a lease, and when asked say whether it is still held."""
-    with leases_at(uri, options, ttl).acquire([name], timeout=30) as held:
+    with leases_at(uri, options, ttl).acquire([name], timeout=30) as kept:
         ready.set()
         answer.recv()
         try:
-            held.check()
+            kept.check()
             answer.send("held")
         except Conflict as error:
             answer.send(error.details["lease"])
@@ -41,7 +41,7 @@ def count_up(uri: str, options: dict[str, str], ttl: float, name: str, times: in
     store = ObjectStore(Root(uri, options))
     leases = S3Leases(store, ttl)
     for _ in range(times):
-        with leases.acquire([name], timeout=60) as held:
+        with leases.acquire([name], timeout=60) as kept:
             value = int(store.read("counter"))
-            held.check()
+            kept.check()
             store.write("counter", str(value + 1))

@@ -38,7 +38,7 @@ class Action(StrEnum):
     DELAY = "forwarded after a pause"
 
 
-_ANSWERS = {
+_RESPONSES = {
     Action.UNAVAILABLE: (503, "Service Unavailable", "SlowDown"),
     Action.PRECONDITION: (412, "Precondition Failed", "PreconditionFailed"),
     Action.CONFLICT: (409, "Conflict", "ConditionalRequestConflict"),
@@ -210,11 +210,11 @@ class _Connection(socketserver.BaseRequestHandler):
                 fault.released.wait(fault.seconds)
             if action is Action.CUT_BEFORE:
                 return
-            if action in _ANSWERS:
+            if action in _RESPONSES:
                 client.send(_answer(action))
                 continue
             upstream.send(message.head + message.body)
-            answer = upstream.message(answers=method)
+            answer = upstream.message(answered=method)
             if answer is None or action is Action.CUT_AFTER:
                 return
             head = _shifted(answer.head, self.server.proxy.clock_shift)
@@ -234,12 +234,12 @@ class _Stream:
     def send(self, data: bytes) -> None:
         self._connection.sendall(data)
 
-    def message(self, answers: str | None = None) -> _Message | None:
-        """The next message, ``None`` at the end; ``answers`` is the method that it answers."""
+    def message(self, answered: str | None = None) -> _Message | None:
+        """The next message, ``None`` at the end; ``answered`` is the method that it answers."""
         head = self._until(b"\r\n\r\n")
         if head is None:
             return None
-        if answers == "HEAD" or re.match(rb"HTTP/1\.1 (204|304) ", head):
+        if answered == "HEAD" or re.match(rb"HTTP/1\.1 (204|304) ", head):
             return _Message(head, b"")
         length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
         if length is not None:
@@ -261,14 +261,14 @@ class _Stream:
         while end not in self._buffer:
             if not self._more():
                 return None
-        found, _, self._buffer = self._buffer.partition(end)
-        return found + end
+        actual, _, self._buffer = self._buffer.partition(end)
+        return actual + end
 
     def _exactly(self, size: int) -> bytes:
         while len(self._buffer) < size and self._more():
             pass
-        found, self._buffer = self._buffer[:size], self._buffer[size:]
-        return found
+        actual, self._buffer = self._buffer[:size], self._buffer[size:]
+        return actual
 
     def _more(self) -> bool:
         data = self._connection.recv(1 << 16)
@@ -277,7 +277,7 @@ class _Stream:
 
 
 def _answer(action: Action) -> bytes:
-    status, reason, code = _ANSWERS[action]
+    status, reason, code = _RESPONSES[action]
     body = f"<Error><Code>{code}</Code><Message>planned</Message></Error>".encode()
     head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/xml\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -288,9 +288,9 @@ def _shifted(head: bytes, shift: timedelta) -> bytes:
     if not shift:
         return head
 
-    def moved(found: re.Match[bytes]) -> bytes:
-        time = parsedate_to_datetime(found.group(2).decode("latin-1")) + shift
-        return found.group(1) + format_datetime(time, usegmt=True).encode()
+    def moved(actual: re.Match[bytes]) -> bytes:
+        time = parsedate_to_datetime(actual.group(2).decode("latin-1")) + shift
+        return actual.group(1) + format_datetime(time, usegmt=True).encode()
 
     return re.sub(rb"(?i)(\r\nlast-modified: *)([^\r]+)", moved, head)
 

@@ -94,9 +94,9 @@ class S3Server:
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
             )
-        return self._answers()
+        return self._responses()
 
-    def _answers(self) -> bool:
+    def _responses(self) -> bool:
         """Wait until bytes can be written; the first write makes the bucket and its volumes."""
         store = S3Store(
             BUCKET,
@@ -141,6 +141,6 @@ def _identities() -> dict[str, object]:
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [int(item.getsockname()[1]) for item in sockets]

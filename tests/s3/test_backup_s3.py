@@ -22,14 +22,14 @@ def test_a_graph_goes_from_disk_to_s3_and_back(s3, s3_root, tmp_path):
     options = {"storage_options": s3.options}
     backup, there = s3_root("backup").uri, s3_root("there.omni").uri
     with filled(tmp_path / "g.omni") as graph:
-        told = story(graph)
+        reported = story(graph)
         first = graph.maintenance.backup(backup, **options)
         assert first.copied_files == first.files
         assert graph.maintenance.backup(backup, **options).copied_files == 0
     shutil.rmtree(tmp_path / "g.omni")
     restore(backup, there, **options)
     with Graph.open(there, **options) as graph:
-        assert story(graph) == told
+        assert story(graph) == reported
         assert graph.maintenance.verify().problems == ()
         graph.append(people("Niklaus"), branch="team/x")
         now = story(graph)
@@ -49,18 +49,18 @@ def test_a_graph_goes_from_disk_to_s3_and_back(s3, s3_root, tmp_path):
 
 def test_a_small_graph_on_s3_is_kept_restored_and_moved(s3, s3_root):
     options = {"storage_options": s3.options}
-    backup, place = s3_root("b"), s3_root("g.omni")
-    with Graph.init(place.uri, "node P { name: String @key }", **options) as graph:
+    backup, location = s3_root("b"), s3_root("g.omni")
+    with Graph.init(location.uri, "node P { name: String @key }", **options) as graph:
         graph.load([{"type": "P", "data": {"name": "a"}}])
         graph.branches.create("dev")
         graph.load([{"type": "P", "data": {"name": "b"}}], branch="dev")
         graph.maintenance.backup(backup.uri, **options)
         shown = list(graph.snapshot("dev").export())
     # Restored, interrupted before its end: what makes it a graph is not there.
-    told: list[int] = []
+    reported: list[int] = []
 
     def stop(progress):
-        told.append(progress.done)
+        reported.append(progress.done)
         if progress.done == progress.total - 3:
             raise KeyboardInterrupt
 

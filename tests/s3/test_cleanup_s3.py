@@ -24,8 +24,8 @@ def test_a_graph_on_s3_is_cleaned_like_any_other(s3, s3_root):
     objects = ObjectStore(root)
 
     def size():
-        found = objects.files_below("")
-        return sum(info.size for path, info in found if not path.startswith("__history/"))
+        actual = objects.files_below("")
+        return sum(info.size for path, info in actual if not path.startswith("__history/"))
 
     with Graph.init(root.uri, SCHEMA, storage_options=s3.options) as graph:
         first = graph.load([doc("a")]).commit_id
@@ -38,10 +38,10 @@ def test_a_graph_on_s3_is_cleaned_like_any_other(s3, s3_root):
         location = graph._handle.store.manifest(None).current().pins["node:Doc"].location
         objects.write_bytes(f"{location}/data/nobody.lance", b"x" * 500)
         objects.write_bytes(f"{location}/tree/gone/data/nobody.lance", b"x" * 700)
-        told = graph.maintenance.cleanup(1, min_age=0, dry_run=True)
+        reported = graph.maintenance.cleanup(1, min_age=0, dry_run=True)
         before = size()
         report = graph.maintenance.cleanup(1, min_age=0)
-        assert {**told.to_json(), "dry_run": False} == report.to_json()
+        assert {**reported.to_json(), "dry_run": False} == report.to_json()
         assert before - size() == report.bytes_removed
         assert (report.files.bytes, report.forks.bytes) == (500, 700)
         assert report.table("node:Doc").old_versions_removed > 0

@@ -110,18 +110,18 @@ def test_a_graph_on_s3_has_leases_of_s3(root, store):
 
 
 def test_a_lease_says_who_holds_it(leases, store):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         said = record(store)
         assert (said["name"], said["token"], said["ttl_seconds"]) == (NAME, 1, TTL)
-        assert held.tokens == {NAME: 1}
+        assert kept.tokens == {NAME: 1}
     with leases.acquire([NAME], timeout=1):
         assert record(store)["owner"] != said["owner"]
 
 
 def test_released_leases_leave_nothing(leases, store):
-    with leases.acquire(["b", "a", "b"], timeout=1) as held:
+    with leases.acquire(["b", "a", "b"], timeout=1) as kept:
         assert not leases.is_free("a")
-        assert len(store.list("__recovery")) == len(held.tokens) == 2
+        assert len(store.list("__recovery")) == len(kept.tokens) == 2
     assert store.list("__recovery") == []
 
 
@@ -185,19 +185,19 @@ def wait_in_line(store):
 
 
 def test_those_who_wait_are_served_in_the_order_in_which_they_came(leases, store, wait_in_line):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         for number in range(4):
             wait_in_line(number)
-        held.check()
+        kept.check()
     wait_until(lambda: len(wait_in_line.served) == 4)
     assert wait_in_line.served == [0, 1, 2, 3]
     wait_until(lambda: store.list("__recovery") == [])
 
 
 def test_who_releases_a_lease_and_takes_it_again_stands_in_line(leases, wait_in_line):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         wait_in_line("other")
-        held.check()
+        kept.check()
     with leases.acquire([NAME], timeout=PATIENCE):
         assert wait_in_line.served == ["other"]
 
@@ -211,33 +211,33 @@ def test_a_holder_that_did_not_look_leaves_nobody_behind(leases, wait_in_line):
 
 
 def test_a_waiter_that_died_is_passed_over(leases, store, spawned, wait_in_line):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         never = fork_context().Event()
         dead = spawned(lease_workers.hold, NAME, never)
         wait_until(lambda: len(waiters(store)) == 1)
         wait_in_line("behind")
         dead.kill()
         dead.join(PATIENCE)
-        held.check()
+        kept.check()
     wait_until(lambda: wait_in_line.served == ["behind"])
     assert not never.is_set()
 
 
 def test_a_waiter_that_is_stopped_is_passed_over(leases, store, spawned, wait_in_line):
     ready = fork_context().Event()
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         stopped = spawned(lease_workers.hold, NAME, ready)
         wait_until(lambda: len(waiters(store)) == 1)
         os.kill(stopped.pid, signal.SIGSTOP)
         wait_in_line("behind")
-        held.check()
+        kept.check()
     wait_until(lambda: wait_in_line.served == ["behind"])
     os.kill(stopped.pid, signal.SIGCONT)
     assert ready.wait(PATIENCE)
 
 
 def test_a_waiter_that_gives_up_leaves_the_line(leases, store):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         other = S3Leases(store, TTL)
         with (
             pytest.raises(Conflict, match="locked by another"),
@@ -245,7 +245,7 @@ def test_a_waiter_that_gives_up_leaves_the_line(leases, store):
         ):
             pass
         assert waiters(store) == []
-        held.check()
+        kept.check()
     assert store.list("__recovery") == []
 
 
@@ -255,8 +255,8 @@ def test_those_who_come_and_go_do_not_keep_a_dead_holder_alive(leases, store):
     end = server_time(store) + timedelta(seconds=30)
     while True:
         try:
-            with S3Leases(store, TTL).acquire([NAME], timeout=0.3) as held:
-                assert held.tokens == {NAME: 2}
+            with S3Leases(store, TTL).acquire([NAME], timeout=0.3) as kept:
+                assert kept.tokens == {NAME: 2}
                 break
         except Conflict:
             assert server_time(store) < end
@@ -266,9 +266,9 @@ def test_those_who_come_and_go_do_not_keep_a_dead_holder_alive(leases, store):
 def test_a_lost_answer_to_a_handover_takes_the_lease_from_nobody(
     through, store, proxy, wait_in_line, action
 ):
-    with through.acquire([NAME], timeout=1) as held:
+    with through.acquire([NAME], timeout=1) as kept:
         wait_in_line("heir")
-        held.check()
+        kept.check()
         proxy.plan(Fault(action, kind=Kind.PUT, path=".lease"))
     wait_until(lambda: wait_in_line.served == ["heir"])
 
@@ -277,12 +277,12 @@ def test_a_lost_answer_to_a_handover_takes_the_lease_from_nobody(
 
 
 def test_a_slow_holder_keeps_its_lease_by_renewing_it(leases, store):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         end = server_time(store) + timedelta(seconds=3 * TTL)
         other = S3Leases(store, TTL)
         wait_until(lambda: other.is_free(NAME) or server_time(store) > end)
         assert not other.is_free(NAME)
-        held.check()
+        kept.check()
         assert record(store)["beat"] > 0
     assert leases.is_free(NAME)
 
@@ -294,10 +294,10 @@ def test_the_lease_of_a_killed_holder_goes_to_the_next_with_a_higher_token(lease
     with pytest.raises(Conflict), leases.acquire([NAME], timeout=0):
         pass
     assert record(store) == first
-    with leases.acquire([NAME], timeout=PATIENCE) as held:
-        assert held.tokens == {NAME: first["token"] + 1}
+    with leases.acquire([NAME], timeout=PATIENCE) as kept:
+        assert kept.tokens == {NAME: first["token"] + 1}
         assert record(store)["owner"] != first["owner"]
-        held.check()
+        kept.check()
     assert store.list("__recovery") == []
 
 
@@ -308,46 +308,46 @@ def test_a_holder_that_was_stopped_too_long_finds_out_and_disturbs_nobody(leases
         stopped = spawned(lease_workers.hold_and_check, NAME, ready, theirs)
         assert ready.wait(PATIENCE)
         os.kill(stopped.pid, signal.SIGSTOP)
-        with leases.acquire([NAME], timeout=PATIENCE) as held:
+        with leases.acquire([NAME], timeout=PATIENCE) as kept:
             os.kill(stopped.pid, signal.SIGCONT)
             ours.send("well?")
             assert ours.poll(PATIENCE)
             assert ours.recv() == NAME
             stopped.join(PATIENCE)
             assert stopped.exitcode == 0
-            held.check()
+            kept.check()
     assert store.list("__recovery") == []
 
 
 def test_a_holder_that_cannot_renew_does_not_trust_its_lease(through, proxy):
-    with through.acquire([NAME], timeout=1) as held:
-        held.check()
+    with through.acquire([NAME], timeout=1) as kept:
+        kept.check()
         proxy.plan(Fault(Action.CUT_BEFORE, kind=Kind.PUT, times=float("inf")))
-        wait_until(lambda: expired(held))
+        wait_until(lambda: expired(kept))
         proxy.reset()
-        wait_until(lambda: not expired(held))
+        wait_until(lambda: not expired(kept))
 
 
-def expired(held):
+def expired(kept):
     try:
-        held.check()
+        kept.check()
     except Conflict:
         return True
     return False
 
 
 def test_a_lease_that_somebody_removed_is_lost(leases, store):
-    with leases.acquire([NAME], timeout=1) as held:
+    with leases.acquire([NAME], timeout=1) as kept:
         store.delete(lease_path(NAME))
         with pytest.raises(Conflict, match="expired"):
-            held.check()
+            kept.check()
 
 
 def test_a_lease_that_nobody_can_read_expires_like_any_other(leases, store):
     store.write(lease_path(NAME), "{}")
     assert not leases.is_free(NAME)
-    with leases.acquire([NAME], timeout=PATIENCE) as held:
-        held.check()
+    with leases.acquire([NAME], timeout=PATIENCE) as kept:
+        kept.check()
 
 
 def test_only_the_clock_of_the_server_counts(leases, store, s3, s3_root):
@@ -363,8 +363,8 @@ def test_only_the_clock_of_the_server_counts(leases, store, s3, s3_root):
         store.write(lease_path(NAME), json.dumps(dead))
         wait_until(lambda: leases.is_free(NAME))
         assert [other.is_free(NAME) for other in skewed] == [True, True]
-        with skewed[0].acquire([NAME], timeout=0) as held:
-            assert held.tokens == {NAME: 7}
+        with skewed[0].acquire([NAME], timeout=0) as kept:
+            assert kept.tokens == {NAME: 7}
             assert not skewed[1].is_free(NAME)
 
 
@@ -376,9 +376,9 @@ def test_only_the_clock_of_the_server_counts(leases, store, s3, s3_root):
 )
 def test_a_lease_is_taken_whatever_happens_to_the_first_request(through, store, proxy, action):
     proxy.plan(Fault(action, kind=Kind.PUT))
-    with through.acquire([NAME], timeout=10) as held:
-        held.check()
-        assert held.tokens == {NAME: 1}
+    with through.acquire([NAME], timeout=10) as kept:
+        kept.check()
+        assert kept.tokens == {NAME: 1}
     assert store.list("__recovery") == []
 
 
@@ -386,19 +386,19 @@ def test_a_lost_answer_to_a_takeover_is_settled_by_reading(through, leases, stor
     dead = {"owner": "x", "token": 1, "name": NAME, "ttl_seconds": -1.0, "beat": 0}
     store.write(lease_path(NAME), json.dumps(dead))
     proxy.plan(Fault(Action.CUT_AFTER, kind=Kind.PUT, path=".lease", at=2))
-    with through.acquire([NAME], timeout=10) as held:
-        held.check()
-        assert held.tokens == {NAME: 2}
+    with through.acquire([NAME], timeout=10) as kept:
+        kept.check()
+        assert kept.tokens == {NAME: 2}
         assert not leases.is_free(NAME)
 
 
 def test_a_lost_answer_to_a_renewal_is_settled_by_reading(through, store, proxy):
-    with through.acquire([NAME], timeout=1) as held:
+    with through.acquire([NAME], timeout=1) as kept:
         fault = Fault(Action.CUT_AFTER, kind=Kind.PUT)
         proxy.plan(fault)
         assert fault.reached.wait(PATIENCE)
         wait_until(lambda: record(store)["beat"] > 1)
-        held.check()
+        kept.check()
 
 
 def test_a_creation_that_arrives_late_is_recognised_as_our_own(
@@ -412,9 +412,9 @@ def test_a_creation_that_arrives_late_is_recognised_as_our_own(
     tokens = []
 
     def take():
-        with impatient.acquire([NAME], timeout=PATIENCE) as held:
-            held.check()
-            tokens.append(held.tokens)
+        with impatient.acquire([NAME], timeout=PATIENCE) as kept:
+            kept.check()
+            tokens.append(kept.tokens)
 
     taker = threading.Thread(target=take)
     taker.start()
@@ -430,8 +430,8 @@ def test_a_release_that_does_not_arrive_does_not_fail_what_was_done(through, lea
     with through.acquire([NAME], timeout=1):
         proxy.plan(Fault(Action.CUT_BEFORE, kind=Kind.DELETE, times=float("inf")))
     proxy.reset()
-    with leases.acquire([NAME], timeout=PATIENCE) as held:
-        assert held.tokens == {NAME: 2}
+    with leases.acquire([NAME], timeout=PATIENCE) as kept:
+        assert kept.tokens == {NAME: 2}
 
 
 def test_a_store_that_is_down_is_a_typed_error_and_nothing_is_held(through, leases, proxy):

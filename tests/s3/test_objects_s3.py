@@ -77,9 +77,9 @@ def test_a_directory_has_no_identity(either):
 
 def test_a_head_has_size_and_identity(either):
     either.write("x", "Zürich")
-    found = either.head("x")
-    assert (found.size, found.e_tag) == (7, either.identity("x"))
-    assert found.modified == either.read_versioned("x").modified
+    actual = either.head("x")
+    assert (actual.size, actual.e_tag) == (7, either.identity("x"))
+    assert actual.modified == either.read_versioned("x").modified
 
 
 def test_signatures_keep_the_order_and_show_what_is_missing(either):

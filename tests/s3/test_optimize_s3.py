@@ -46,10 +46,10 @@ def test_a_graph_on_s3_is_optimized_like_any_other(s3, s3_root):
             after = graph.snapshot(branch).read("Doc", ["slug", "title"]).sort_by("slug")
             assert after == before
             assert graph.snapshot(branch).read_blob("Doc", "d4", "body", 0, 4) == b"4444"
-            for word, found in (("word7", ["d1"]), ("word1", []), ("common", 5)):
+            for word, actual in (("word7", ["d1"]), ("word1", []), ("common", 5)):
                 rows = graph.query(WORD, "word", {"w": word}, branch=branch).rows()
                 slugs = [row["d.slug"] for row in rows]
-                assert slugs == found or len(slugs) == found
+                assert slugs == actual or len(slugs) == actual
             assert graph.maintenance.optimize(branch).commit_id is None
             pin = graph._handle.store.manifest(None if branch == "main" else branch).current().pins
             path = pin["node:Doc"].ref.path

@@ -25,7 +25,7 @@ from tests.sampling import rotating
 SCHEMA = "node P { name: String @key }"
 
 
-class Place:
+class Site:
     """A graph and a backup in one prefix, a canary beside them, and what is asked of the server."""
 
     def __init__(self, s3_root, proxy) -> None:
@@ -39,8 +39,8 @@ class Place:
         self.canary.write("data/canary", "mine")
 
     def must_be_untouched(self) -> None:
-        asked = [request for request in self._proxy.log if "outside" in str(request)]
-        assert asked == []
+        requested = [request for request in self._proxy.log if "outside" in str(request)]
+        assert requested == []
         assert self.canary.sizes_below() == {"canary": 4, "data/canary": 4}
         self._proxy.reset()
 
@@ -50,37 +50,37 @@ def row(name):
 
 
 @pytest.fixture
-def place(s3_root, proxy):
-    place = Place(s3_root, proxy)
-    with Graph.init(place.graph.uri, SCHEMA, **place.options) as graph:
+def site(s3_root, proxy):
+    site = Site(s3_root, proxy)
+    with Graph.init(site.graph.uri, SCHEMA, **site.options) as graph:
         for name in ("a", "b"):
             graph.load(row(name), mode="overwrite")
-            graph.maintenance.backup(place.backup.uri, **place.options)
+            graph.maintenance.backup(site.backup.uri, **site.options)
     proxy.reset()
-    return place
+    return site
 
 
-def test_lists_on_s3_that_lead_out_are_refused(place):
-    objects, backup = ObjectStore(place.graph), ObjectStore(place.backup)
-    with Graph.open(place.graph.uri, "r", **place.options) as graph:
+def test_lists_on_s3_that_lead_out_are_refused(site):
+    objects, backup = ObjectStore(site.graph), ObjectStore(site.backup)
+    with Graph.open(site.graph.uri, "r", **site.options) as graph:
         location = graph._handle.store.manifest(None).current().pins["node:P"].location
     table = location.partition("/")[2]
     forms = sample([form for form in HOSTILE_PATHS if "\ud800" not in form], 6, "paths on S3")
     paths = [form.replace("{t}", table).replace("{outside}", "/outside") for form in forms]
-    point = f"points/{backup_points(place.backup.uri, **place.options)[-1].point}.json"
+    point = f"points/{backup_points(site.backup.uri, **site.options)[-1].point}.json"
     good = json.loads(backup.read(point))
     for path in paths:
         for at in (0, 1):
-            told = json.loads(json.dumps(good))
-            told["files"][0][at] = path
-            del told["sum"]
-            told["sum"] = _sum(told)
-            backup.write(point, json.dumps(told))
+            reported = json.loads(json.dumps(good))
+            reported["files"][0][at] = path
+            del reported["sum"]
+            reported["sum"] = _sum(reported)
+            backup.write(point, json.dumps(reported))
             with pytest.raises(StorageCorrupt):
-                restore(place.backup.uri, place.new.uri, **place.options)
+                restore(site.backup.uri, site.new.uri, **site.options)
     with pytest.raises(StorageCorrupt):
-        prune_backup(place.backup.uri, points=[backup.list("points")[0][:-5]], **place.options)
-    assert ObjectStore(place.new).sizes_below() == {}
+        prune_backup(site.backup.uri, points=[backup.list("points")[0][:-5]], **site.options)
+    assert ObjectStore(site.new).sizes_below() == {}
     for number, path in enumerate(paths):
         name = f"__recovery/{new_ulid()}.cleanup"
         about = {"location": path, "files": []} if number % 2 else {"files": [path]}
@@ -90,36 +90,36 @@ def test_lists_on_s3_that_lead_out_are_refused(place):
             objects.write(name, json.dumps(about))
     removed = RemovedVersions({"../outside/tree/x": CopyRemovals("life", ((1, 2),))})
     objects.write(PATH, removed.to_text())
-    with Graph.open(place.graph.uri, **place.options) as graph:
+    with Graph.open(site.graph.uri, **site.options) as graph:
         graph.load(row("c"))
         graph.maintenance.cleanup(1, min_age=0)
-        codes = {each.code for each in graph.maintenance.verify().problems}
+        codes = {problem.code for problem in graph.maintenance.verify().problems}
     assert codes == {ProblemCode.MARKER_DAMAGED}
-    place.must_be_untouched()
+    site.must_be_untouched()
 
 
 LOCATIONS = ("../outside", "nodes/../../outside", "s3://bucket/outside")
 
 
 @pytest.mark.parametrize("location", rotating(LOCATIONS, 1, "locations on S3"))
-def test_a_manifest_on_s3_that_leads_out_is_refused(place, location):
-    with Graph.open(place.graph.uri, **place.options) as graph:
+def test_a_manifest_on_s3_that_leads_out_is_refused(site, location):
+    with Graph.open(site.graph.uri, **site.options) as graph:
         graph._handle.store.publisher.publish(
             graph._handle.store.manifest(None),
             Publication({}, [VersionRow("node:Q", 1, None, 1)], [TableRow("node:Q", location)]),
         )
     for call in (
-        lambda: Graph.open(place.graph.uri, **place.options),
-        lambda: clone(place.graph.uri, place.new.uri, **place.options),
+        lambda: Graph.open(site.graph.uri, **site.options),
+        lambda: clone(site.graph.uri, site.new.uri, **site.options),
     ):
         with pytest.raises(StorageCorrupt):
             call()
-    assert not verify_graph(place.graph.uri, **place.options).is_sound
-    place.must_be_untouched()
+    assert not verify_graph(site.graph.uri, **site.options).is_sound
+    site.must_be_untouched()
 
 
-def test_no_request_is_made_for_a_path_that_leads_out(place, s3_root):
-    objects = ObjectStore(place.graph)
+def test_no_request_is_made_for_a_path_that_leads_out(site, s3_root):
+    objects = ObjectStore(site.graph)
     for path in ("../outside/canary", "nodes/../../outside/canary", "/outside/canary"):
         for call in (
             objects.read,
@@ -139,64 +139,66 @@ def test_no_request_is_made_for_a_path_that_leads_out(place, s3_root):
         ):
             with pytest.raises(StorageCorrupt):
                 call(path)
-    place.must_be_untouched()
+    site.must_be_untouched()
 
 
 # -- prune ----------------------------------------------------------------------------------------
 
 
-def needed(place: Place) -> set[str]:
-    points = backup_points(place.backup.uri, **place.options)
+def needed(site: Site) -> set[str]:
+    points = backup_points(site.backup.uri, **site.options)
     return {file.stored for point in points for file in point.files}
 
 
-def stored(place: Place) -> set[str]:
-    found = ObjectStore(place.backup).sizes_below()
-    return {path for path in found if path.startswith(("files/", "objects/"))}
+def stored(site: Site) -> set[str]:
+    actual = ObjectStore(site.backup).sizes_below()
+    return {path for path in actual if path.startswith(("files/", "objects/"))}
 
 
-def test_points_of_a_backup_on_s3_are_pruned(place):
-    first, second = (each.point for each in backup_points(place.backup.uri, **place.options))
-    dry = prune_backup(place.backup.uri, points=[second], dry_run=True, **place.options)
+def test_points_of_a_backup_on_s3_are_pruned(site):
+    first, second = (
+        backup_point.point for backup_point in backup_points(site.backup.uri, **site.options)
+    )
+    dry = prune_backup(site.backup.uri, points=[second], dry_run=True, **site.options)
     assert dry.files > 0
-    before = sum(ObjectStore(place.backup).sizes_below().values())
-    report = prune_backup(place.backup.uri, points=[second], **place.options)
+    before = sum(ObjectStore(site.backup).sizes_below().values())
+    report = prune_backup(site.backup.uri, points=[second], **site.options)
     assert (report.removed, report.kept, report.files) == ((second,), (first,), dry.files)
-    assert before - sum(ObjectStore(place.backup).sizes_below().values()) > report.bytes > 0
-    assert stored(place) == needed(place)
-    restore(place.backup.uri, place.new.uri, **place.options)
-    assert verify_graph(place.new.uri, **place.options).problems == ()
-    with Graph.open(place.graph.uri, **place.options) as graph:
-        graph.maintenance.backup(place.backup.uri, **place.options)
-    left = {path.split("/")[0] for path in ObjectStore(place.backup).sizes_below()}
+    assert before - sum(ObjectStore(site.backup).sizes_below().values()) > report.bytes > 0
+    assert stored(site) == needed(site)
+    restore(site.backup.uri, site.new.uri, **site.options)
+    assert verify_graph(site.new.uri, **site.options).problems == ()
+    with Graph.open(site.graph.uri, **site.options) as graph:
+        graph.maintenance.backup(site.backup.uri, **site.options)
+    left = {path.split("/")[0] for path in ObjectStore(site.backup).sizes_below()}
     assert left <= {"files", "objects", "points", "omnigraph-backup.json"}
 
 
 @pytest.mark.slow
-def test_an_interrupted_prune_on_s3_is_finished_by_the_next_backup(place, monkeypatch):
+def test_an_interrupted_prune_on_s3_is_finished_by_the_next_backup(site, monkeypatch):
     def die(self, paths):
         raise KeyboardInterrupt
 
-    newest = backup_points(place.backup.uri, **place.options)[-1].point
+    newest = backup_points(site.backup.uri, **site.options)[-1].point
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "delete_all", die)
         with pytest.raises(KeyboardInterrupt):
-            prune_backup(place.backup.uri, points=[newest], **place.options)
-    assert stored(place) > needed(place)
-    assert ObjectStore(place.backup).head(_MARK) is not None
-    with Graph.open(place.graph.uri, **place.options) as graph:
-        graph.maintenance.backup(place.backup.uri, **place.options)
-    assert stored(place) == needed(place)
-    assert ObjectStore(place.backup).head(_MARK) is None
+            prune_backup(site.backup.uri, points=[newest], **site.options)
+    assert stored(site) > needed(site)
+    assert ObjectStore(site.backup).head(_MARK) is not None
+    with Graph.open(site.graph.uri, **site.options) as graph:
+        graph.maintenance.backup(site.backup.uri, **site.options)
+    assert stored(site) == needed(site)
+    assert ObjectStore(site.backup).head(_MARK) is None
 
 
-def test_only_one_changes_a_backup_on_s3_at_a_time(place):
-    before = ObjectStore(place.backup).sizes_below()
-    with Graph.open(place.graph.uri, **place.options) as graph:
+def test_only_one_changes_a_backup_on_s3_at_a_time(site):
+    before = ObjectStore(site.backup).sizes_below()
+    with Graph.open(site.graph.uri, **site.options) as graph:
         graph._handle.store.timeouts = Timeouts(lease=0.0)
         with (
-            lock_backup(ObjectStore(place.backup), Timeouts()),
+            lock_backup(ObjectStore(site.backup), Timeouts()),
             pytest.raises(Conflict, match="another backup"),
         ):
-            graph.maintenance.backup(place.backup.uri, **place.options)
-    assert ObjectStore(place.backup).sizes_below() == before
+            graph.maintenance.backup(site.backup.uri, **site.options)
+    assert ObjectStore(site.backup).sizes_below() == before

@@ -86,11 +86,11 @@ class Act:
         with self.log_path.open("a") as file:
             file.write(json.dumps(facts) + "\n")
 
-    def told(self) -> dict[str, int]:
+    def reported(self) -> dict[str, int]:
         """The refusals since the last call, for the log."""
-        found = dict(self.refused)
+        actual = dict(self.refused)
         self.refused.clear()
-        return found
+        return actual
 
     def acknowledged(
         self, write: Callable[[], Any], most: int | None = None
@@ -124,11 +124,11 @@ class Act:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             # In this order: what is settled between the two looks is seen by the second.
-            is_settled = commit_id not in self.graph._handle.store.sidecars.list()
+            is_recovered = commit_id not in self.graph._handle.store.sidecars.list()
             try:
                 return self.graph.commit(commit_id).commit_id
             except CommitNotFound:
-                if is_settled:
+                if is_recovered:
                     return None
             self.graph.refresh()
             self.over.wait(0.1)

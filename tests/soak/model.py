@@ -75,7 +75,7 @@ def text_of(value: int) -> str:
 
 def begin(graph: Graph) -> None:
     """What there is before anybody starts."""
-    records = [{"type": "Progress", "data": {"writer": each, "number": 0}} for each in SPACES]
+    records = [{"type": "Progress", "data": {"writer": item, "number": 0}} for item in SPACES]
     for kind in ("Counter", "Note"):
         records.append({"type": kind, "data": {"name": "shared", "value": 0}})
     graph.load(records)
@@ -104,11 +104,11 @@ class Seen:
 def look(snapshot: GraphSnapshot) -> Seen:
     def rows(kind: str, *columns: str) -> list[tuple[Any, ...]]:
         table = snapshot.read(kind, columns)
-        found = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
-        assert len(found) == snapshot.count(kind), f"{kind}: the manifest counts other rows"
-        names = [row[0] for row in found]
+        actual = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+        assert len(actual) == snapshot.count(kind), f"{kind}: the manifest counts other rows"
+        names = [row[0] for row in actual]
         assert kind == "Pairs" or len(set(names)) == len(names), f"{kind}: a key is there twice"
-        return found
+        return actual
 
     return Seen(
         {key: tuple(rest) for key, *rest in rows("Left", "key", "writer", "value", "text")},
@@ -152,8 +152,8 @@ def ask(graph: Graph, snapshot: GraphSnapshot, seen: Seen, choice: int) -> None:
     """Queries, which use indexes, say what the scans say."""
 
     def rows(name: str, **params: object) -> list[tuple[Any, ...]]:
-        found = graph.query(QUERIES, name, params, snapshot=snapshot).rows()
-        return sorted(tuple(row.values()) for row in found)
+        actual = graph.query(QUERIES, name, params, snapshot=snapshot).rows()
+        return sorted(tuple(row.values()) for row in actual)
 
     def keys(wanted: Any) -> list[tuple[str]]:
         return sorted((key,) for key, row in seen.left.items() if wanted(*row))
@@ -164,10 +164,10 @@ def ask(graph: Graph, snapshot: GraphSnapshot, seen: Seen, choice: int) -> None:
     assert rows("of", w=writer) == keys(lambda owner, *_: owner == writer)
     assert rows("above", v=limit) == keys(lambda _, value, __: value > limit)
     assert rows("word", t=word) == keys(lambda _, __, text: word in text.split())
-    totals = {each: seen.of(each) for each in SPACES if seen.of(each)}
+    totals = {item: seen.of(item) for item in SPACES if seen.of(item)}
     assert rows("totals") == sorted((w, len(p), float(sum(p.values()))) for w, p in totals.items())
     for batch in sorted({batch for batch, _ in seen.drafts.values()})[-1:]:
-        slugs = sorted((slug,) for slug, (each, _) in seen.drafts.items() if each == batch)
+        slugs = sorted((slug,) for slug, (item, _) in seen.drafts.items() if item == batch)
         assert rows("drafts", b=batch) == slugs
 
 
@@ -193,7 +193,7 @@ class Story:
     commits: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
 
-    def tell(self, line: Mapping[str, Any]) -> None:
+    def report(self, line: Mapping[str, Any]) -> None:
         self.commits += line.get("commits", ())
         for code, times in line.get("refused", {}).items():
             self.refused[code] = self.refused.get(code, 0) + times
@@ -208,8 +208,8 @@ class Story:
 
 
 def story(path: Path) -> Story:
-    told = Story()
-    told.states.add((0, digest({})))
+    reported = Story()
+    reported.states.add((0, digest({})))
     for line in lines(path):
-        told.tell(line)
-    return told
+        reported.report(line)
+    return reported

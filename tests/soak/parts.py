@@ -52,7 +52,7 @@ class Writer:
                 act.pause(act.chance.random() * 0.2)
         except Over:
             pass
-        act.log(refused=act.told())
+        act.log(refused=act.reported())
 
     def mutate(self, name: str, **params: Any) -> tuple[str | None, Any]:
         graph, actor = self.act.graph, self.act.name
@@ -62,7 +62,7 @@ class Writer:
 
     def done(self, commit: str | None, **facts: Any) -> None:
         assert commit is not None, "a write that changed rows made no commit"
-        self.act.log(commits=[commit], refused=self.act.told(), **facts)
+        self.act.log(commits=[commit], refused=self.act.reported(), **facts)
 
     def key(self) -> str:
         return f"{self.act.name}-{self.act.chance.randrange(KEYS)}"
@@ -128,7 +128,7 @@ class Reader:
 
     def __init__(self, act: Act) -> None:
         self.act = act
-        self.held: list[tuple[float, GraphSnapshot, Seen]] = []
+        self.kept: list[tuple[float, GraphSnapshot, Seen]] = []
         self.last: Seen | None = None
         self.logged: set[tuple[str, int, str]] = set()
         self.times = 0
@@ -142,7 +142,7 @@ class Reader:
                 self.read_branch()
             self.times += 1
             act.pause(0.05)
-        act.log(times=self.times, refused=act.told())
+        act.log(times=self.times, refused=act.reported())
 
     def read_main(self) -> None:
         taken = time.monotonic()
@@ -152,7 +152,7 @@ class Reader:
         if self.last is not None:
             compare(self.last, seen, on_main=True)
         self.last = seen
-        self.held.append((taken, snapshot, seen))
+        self.kept.append((taken, snapshot, seen))
         ask(self.act.graph, snapshot, seen, self.act.chance.randrange(60))
         for writer in SPACES:
             state = (writer, seen.progress[writer], digest(seen.of(writer)))
@@ -162,10 +162,10 @@ class Reader:
 
     def read_again(self) -> None:
         now = time.monotonic()
-        self.held = [each for each in self.held if now - each[0] < HOLD * self.act.min_age]
-        if not self.held:
+        self.kept = [item for item in self.kept if now - item[0] < HOLD * self.act.min_age]
+        if not self.kept:
             return
-        taken, snapshot, seen = self.act.chance.choice(self.held)
+        taken, snapshot, seen = self.act.chance.choice(self.kept)
         try:
             assert look(snapshot) == seen, "a snapshot has changed"
             again = self.act.graph.snapshot(commit=snapshot.commit_id)
@@ -206,8 +206,8 @@ class Keeper:
     def play(self) -> None:
         act, turn = self.act, 0
         # Everything has its turn, however little time there was.
-        while not act.over.is_set() and (turn < len(TURNS) or not act.is_over):
-            work = TURNS[turn % len(TURNS)]
+        while not act.over.is_set() and (turn < len(ROUNDS) or not act.is_over):
+            work = ROUNDS[turn % len(ROUNDS)]
             turn += 1
             try:
                 act.log(done=work.__name__, result=work(self))
@@ -242,7 +242,7 @@ class Keeper:
         str(self.act.graph.maintenance.doctor())
 
 
-TURNS: tuple[Callable[[Keeper], Any], ...] = (
+ROUNDS: tuple[Callable[[Keeper], Any], ...] = (
     Keeper.optimize_if_needed,
     Keeper.clean,
     Keeper.ensure,
@@ -275,13 +275,13 @@ class Brancher:
                 self.round()
         except Over:
             pass
-        self.act.log(refused=self.act.told())
+        self.act.log(refused=self.act.reported())
 
     def round(self) -> None:
         act, graph = self.act, self.act.graph
         self.batches += 1
         branch = f"work/{self.batches}"
-        self.settled(lambda: graph.branches.create(branch))
+        self.recovered(lambda: graph.branches.create(branch))
         try:
             drafts = self.write_drafts(branch)
             # Where everybody writes, somebody is mostly faster than a merge.
@@ -293,13 +293,13 @@ class Brancher:
             if kind != "left":
                 self.merge(branch, None if kind == "clean" else kind, drafts, changes)
                 if act.chance.random() < 0.3:
-                    self.settled(lambda: graph.tags.create("last", move=True))
+                    self.recovered(lambda: graph.tags.create("last", move=True))
         except TooBusy:
             act.refused["given_up"] += 1
         finally:
-            self.settled(lambda: graph.branches.delete(branch))
+            self.recovered(lambda: graph.branches.delete(branch))
 
-    def settled(self, work: Callable[[], Any]) -> None:
+    def recovered(self, work: Callable[[], Any]) -> None:
         """Work that names nothing by a commit: again while somebody else is faster."""
         while True:
             try:
@@ -363,7 +363,7 @@ class Brancher:
         self.pairs |= changes.get("put", {})
         for key in changes.get("drop", ()):
             del self.pairs[key]
-        self.act.log(commits=[commit], drafts=drafts, refused=self.act.told(), **changes)
+        self.act.log(commits=[commit], drafts=drafts, refused=self.act.reported(), **changes)
 
 
 class _Quiet(Writer):

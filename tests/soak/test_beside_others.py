@@ -41,7 +41,7 @@ def person(name):
 
 
 @contextmanager
-def writer_held_at(graph, point, *, until):
+def writer_kept_at(graph, point, *, until):
     """A writer that has come so far and goes on when somebody else reaches another point."""
     there, on = threading.Event(), threading.Event()
 
@@ -64,10 +64,10 @@ def writer_held_at(graph, point, *, until):
 
 
 def test_repair_waits_for_a_writer_that_lives(graph):
-    held = writer_held_at(
+    kept = writer_kept_at(
         graph, Failpoint.WRITE_AFTER_TABLES, until=Failpoint.RECOVERY_AFTER_LEASES
     )
-    with held:
+    with kept:
         report = graph.maintenance.repair()
     assert {table.classification.value for table in report.tables} == {"no_drift"}
     assert graph.snapshot().count("Person") == 2
@@ -135,7 +135,7 @@ def test_a_branch_that_goes_while_cleanup_looks_is_no_failure(graph):
 
 
 def test_a_column_that_comes_while_memory_is_counted_is_no_failure(graph):
-    held = TableCache(
+    kept = TableCache(
         graph._handle.store.table(graph._handle.store.manifest(None).current().pins["node:Person"])
     )
 
@@ -144,11 +144,11 @@ def test_a_column_that_comes_while_memory_is_counted_is_no_failure(graph):
 
         @property
         def nbytes(self):
-            return held.column("name").nbytes
+            return kept.column("name").nbytes
 
-    held._columns["id"] = Counted()
-    assert held.nbytes() > 0
-    assert held.has("name")
+    kept._columns["id"] = Counted()
+    assert kept.nbytes() > 0
+    assert kept.has("name")
 
 
 def test_a_branch_that_goes_while_it_is_opened_is_not_found(graph, monkeypatch):

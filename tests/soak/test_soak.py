@@ -21,7 +21,6 @@ from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.versions import versions_of
 from tests.soak.acting import sooner
-from tests.soak.crew import Crew
 from tests.soak.model import (
     BRANCHER,
     KEEP,
@@ -36,7 +35,8 @@ from tests.soak.model import (
     look,
     story,
 )
-from tests.soak.parts import TURNS
+from tests.soak.parts import ROUNDS
+from tests.soak.workers import Workers
 
 SHORT = (10.0, 5.0)
 LONG = (10 * 60.0, 60.0)
@@ -71,20 +71,20 @@ def soak(folder: Path, seed: int, seconds: float, min_age: float) -> None:
     logs.mkdir()
     with Graph.init(uri, SCHEMA, durability="os") as graph:
         begin(graph)
-    crew = Crew(uri, logs, seed, seconds, min_age)
+    workers = Workers(uri, logs, seed, seconds, min_age)
     try:
-        crew.add("writer", *WRITERS[:2])
-        crew.add("writer", *WRITERS[2:])
-        crew.add("reader", *READERS[:2])
-        crew.add("reader", *READERS[2:])
-        crew.add("keeper", "keeper")
-        crew.add("brancher", BRANCHER)
-        crew.run()
+        workers.add("writer", *WRITERS[:2])
+        workers.add("writer", *WRITERS[2:])
+        workers.add("reader", *READERS[:2])
+        workers.add("reader", *READERS[2:])
+        workers.add("keeper", "keeper")
+        workers.add("brancher", BRANCHER)
+        workers.run()
     finally:
-        crew.end()
+        workers.end()
     try:
         stories = {name: story(logs / f"{name}.log") for name in SPACES}
-        tell(stories, logs)
+        print_stories(stories, logs)
         everybody_did_something(stories, logs)
         nobody_read_what_never_was(stories, logs)
         with sooner(min_age), Graph.open(uri, durability="os") as graph:
@@ -101,9 +101,9 @@ def soak(folder: Path, seed: int, seconds: float, min_age: float) -> None:
         raise
 
 
-def tell(stories: dict[str, Story], logs: Path) -> None:
-    for name, told in stories.items():
-        print(name, len(told.commits), "commits;", told.refused)
+def print_stories(stories: dict[str, Story], logs: Path) -> None:
+    for name, reported in stories.items():
+        print(name, len(reported.commits), "commits;", reported.refused)
     done: Counter[str] = Counter()
     for line in lines(logs / "keeper.log"):
         done.update(line.get("refused", {}))
@@ -117,12 +117,12 @@ def tell(stories: dict[str, Story], logs: Path) -> None:
 
 
 def everybody_did_something(stories: dict[str, Story], logs: Path) -> None:
-    for name, told in stories.items():
-        assert told.commits, f"{name} never got through"
+    for name, reported in stories.items():
+        assert reported.commits, f"{name} never got through"
     for name in READERS:
         assert [line["times"] for line in lines(logs / f"{name}.log") if "times" in line] > [0]
     done = {line["done"] for line in lines(logs / "keeper.log") if "done" in line}
-    assert done == {each.__name__ for each in TURNS}
+    assert done == {item.__name__ for item in ROUNDS}
 
 
 def nobody_read_what_never_was(stories: dict[str, Story], logs: Path) -> None:
@@ -130,8 +130,8 @@ def nobody_read_what_never_was(stories: dict[str, Story], logs: Path) -> None:
     for name in READERS:
         for line in lines(logs / f"{name}.log"):
             if "state" in line:
-                writer, number, found = line["state"]
-                assert (number, found) in stories[writer].states, (name, line)
+                writer, number, actual = line["state"]
+                assert (number, actual) in stories[writer].states, (name, line)
 
 
 def nothing_is_left_over(graph: Graph) -> None:
@@ -145,19 +145,19 @@ def nothing_is_left_over(graph: Graph) -> None:
 def everything_acknowledged_is_there_once(graph: Graph, stories: dict[str, Story]) -> None:
     seen = look(graph.snapshot())
     judge(seen, on_main=True)
-    for name, told in stories.items():
-        assert seen.of(name) == told.pairs, name
-        assert (seen.progress[name], digest(seen.of(name))) in told.states
-        assert seen.progress[name] == told.number
-    assert seen.counter == sum(told.counted for told in stories.values())
+    for name, reported in stories.items():
+        assert seen.of(name) == reported.pairs, name
+        assert (seen.progress[name], digest(seen.of(name))) in reported.states
+        assert seen.progress[name] == reported.number
+    assert seen.counter == sum(reported.counted for reported in stories.values())
     assert seen.drafts == stories[BRANCHER].drafts
     assert seen.note == stories[BRANCHER].note
     commits = graph.commits()
     chain = {commit.commit_id for commit in commits}
     assert len(chain) == len(commits)
-    for name, told in stories.items():
-        assert len(set(told.commits)) == len(told.commits), name
-        assert chain.issuperset(told.commits), name
+    for name, reported in stories.items():
+        assert len(set(reported.commits)) == len(reported.commits), name
+        assert chain.issuperset(reported.commits), name
     for name in WRITERS:
         made = {commit.commit_id for commit in commits if commit.actor == name}
         assert made <= set(stories[name].commits), f"{name} was not told of all its commits"
@@ -195,12 +195,12 @@ def bytes_are_bounded(graph: Graph, folder: Path) -> None:
     with Graph.init(folder / "fresh.omni", SCHEMA, durability="os") as fresh:
         graph.snapshot().export(folder / "all.jsonl")
         fresh.load(folder / "all.jsonl")
-        for each in (graph, fresh):
-            each.maintenance.optimize()
-            each.maintenance.cleanup(keep_versions=1, min_age=0)
+        for item in (graph, fresh):
+            item.maintenance.optimize()
+            item.maintenance.cleanup(keep_versions=1, min_age=0)
             # They are put together when there are enough of them, not every time.
-            assert len(each._handle.store.objects.list(CHECKSUMS)) <= MOST_RECORDS + 2
-            fold_checksums(each._handle.store.objects)
+            assert len(item._handle.store.objects.list(CHECKSUMS)) <= MOST_RECORDS + 2
+            fold_checksums(item._handle.store.objects)
     worn, new = size(folder / "g.omni"), size(folder / "fresh.omni")
     commits = len(graph.commits()) * BYTES_OF_A_COMMIT
     print("bytes", worn, new, len(graph.commits()))
@@ -210,8 +210,8 @@ def bytes_are_bounded(graph: Graph, folder: Path) -> None:
 
 def size(root: Path) -> Counter[str]:
     """Bytes by what lies directly in a graph."""
-    found: Counter[str] = Counter()
+    actual: Counter[str] = Counter()
     for path in root.rglob("*"):
         if path.is_file():
-            found[path.relative_to(root).parts[0]] += path.stat().st_size
-    return found
+            actual[path.relative_to(root).parts[0]] += path.stat().st_size
+    return actual

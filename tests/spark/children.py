@@ -39,12 +39,17 @@ class Child:
         self, config: SparkConfig, ending: str, *, is_ready: bool = True, interrupt_at: str = ""
     ) -> None:
         """``interrupt_at`` names what is interrupted: ``module:name``, before it is called."""
-        self._place = tempfile.TemporaryDirectory()
-        self.folder = Path(self._place.name)
-        told = [b64encode(pickle.dumps(config)).decode(), ending, str(self.folder), interrupt_at]
+        self._location = tempfile.TemporaryDirectory()
+        self.folder = Path(self._location.name)
+        reported = [
+            b64encode(pickle.dumps(config)).decode(),
+            ending,
+            str(self.folder),
+            interrupt_at,
+        ]
         with open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.children", *told],
+                [sys.executable, "-m", "tests.spark.children", *reported],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -83,7 +88,7 @@ class Child:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._place.cleanup()
+        self._location.cleanup()
 
 
 def ended(child: Child) -> tuple[int, str, str]:
@@ -130,8 +135,8 @@ def interrupt_before(name: str) -> None:
     module, _, path = name.partition(":")
     *owners, attribute = path.split(".")
     owner: Any = importlib.import_module(module)
-    for each in owners:
-        owner = getattr(owner, each)
+    for item in owners:
+        owner = getattr(owner, item)
     function = getattr(owner, attribute)
 
     @wraps(function)

@@ -127,8 +127,8 @@ class Cluster:
             # Spark lets a task run twice only on two machines, which it tells apart by address.
             host = f"127.0.0.{1 + self._workers}"
             given = ("--host", host, "--webui-port", "0", "-c", "1", "-m", "1g")
-            place = ("-d", str(self._folder / name), self.address)
-            worker = Process(self._folder, name, host, "worker.Worker", *given, *place)
+            location = ("-d", str(self._folder / name), self.address)
+            worker = Process(self._folder, name, host, "worker.Worker", *given, *location)
             self.workers.append(worker)
             new.append(worker)
         for worker in new:
@@ -162,7 +162,7 @@ class Cluster:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as actual:
+        actual.bind((HOST, 0))
+        port: int = actual.getsockname()[1]
         return port

@@ -56,9 +56,9 @@ def start(config: SparkConfig) -> dict[str, Any]:
 
 def executors() -> int:
     """How many of a cluster work for this driver."""
-    known = running().session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+    existing = running().session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
     # The driver counts itself.
-    return int(known) - 1
+    return int(existing) - 1
 
 
 def running() -> SparkEngine:
@@ -67,7 +67,7 @@ def running() -> SparkEngine:
 
 
 @contextmanager
-def small_shares() -> Iterator[None]:
+def small_splits() -> Iterator[None]:
     """Let small tables and files be shared out as large ones are."""
     shared = load.split_reader
     with ExitStack() as stack:
@@ -85,34 +85,34 @@ def small_shares() -> Iterator[None]:
 
 
 @contextmanager
-def opened(place: Any) -> Iterator[Graph]:
+def opened(location: Any) -> Iterator[Graph]:
     """A graph by its path, or by its address and how it is reached."""
-    uri, options = place if isinstance(place, tuple) else (place, None)
+    uri, options = location if isinstance(location, tuple) else (location, None)
     with Graph.open(uri, storage_options=options) as graph:
         yield graph
 
 
-def load_files(place: Any, files: Any, *args: Any, **options: Any) -> dict[str, int]:
+def load_files(location: Any, files: Any, *args: Any, **options: Any) -> dict[str, int]:
     """How many rows of each table a load brought."""
-    with small_shares(), opened(place) as graph:
+    with small_splits(), opened(location) as graph:
         receipt = graph.load(files, *args, engine="spark", spark=running().session, **options)
-        return {key: each.inserted for key, each in receipt.tables.items()}
+        return {key: item.inserted for key, item in receipt.tables.items()}
 
 
-def load_keyed(place: Any, files: Any, key: str) -> dict[str, int]:
-    return load_files(place, files, "append", idempotency_key=key)
+def load_keyed(location: Any, files: Any, key: str) -> dict[str, int]:
+    return load_files(location, files, "append", idempotency_key=key)
 
 
-def export_to(place: Any, dest: Path, form: str) -> int:
-    with small_shares(), opened(place) as graph:
+def export_to(location: Any, dest: Path, form: str) -> int:
+    with small_splits(), opened(location) as graph:
         rows = graph.snapshot().export(dest, form, engine="spark", spark=running().session)
         assert isinstance(rows, int)
         return rows
 
 
-def ask(place: Any, text: str, how: str = "spark") -> Any:
+def ask(location: Any, text: str, how: str = "spark") -> Any:
     """The rows of a query as Arrow."""
-    with small_shares(), opened(place) as graph:
+    with small_splits(), opened(location) as graph:
         spark = running().session if how == "spark" else None
         return graph.query(f"query q() {{ {text} }}", engine=how, spark=spark).to_arrow()
 
@@ -120,10 +120,10 @@ def ask(place: Any, text: str, how: str = "spark") -> Any:
 TYPES = ("Person", "Company", "Knows", "WorksAt")
 
 
-def copy_by_source(place: Any, other: Any, types: Sequence[str] = TYPES) -> dict[str, int]:
+def copy_by_source(location: Any, other: Any, types: Sequence[str] = TYPES) -> dict[str, int]:
     """Read each type as a frame and write it into another graph; how many rows each has."""
     (uri, options), (dest, _) = (
-        each if isinstance(each, tuple) else (str(each), None) for each in (place, other)
+        item if isinstance(item, tuple) else (str(item), None) for item in (location, other)
     )
     session = running().session
     register(session, storage_options=options)
@@ -136,31 +136,31 @@ def copy_by_source(place: Any, other: Any, types: Sequence[str] = TYPES) -> dict
     return counts
 
 
-def write_frames(place: Any, names: list[str]) -> dict[str, int]:
+def write_frames(location: Any, names: list[str]) -> dict[str, int]:
     """New persons and their edges as frames, in one commit."""
     session = running().session
-    uri, options = place if isinstance(place, tuple) else (str(place), None)
+    uri, options = location if isinstance(location, tuple) else (str(location), None)
     people = session.createDataFrame([(name, 7) for name in names], "name string, age int")
     knows = session.createDataFrame(list(pairwise(names)), "src string, dst string")
     graph = SparkGraph(uri, spark=session, storage_options=options)
     receipt = graph.write({"Person": people.repartition(4)}, {"Knows": knows}, "append")
-    return {key: each.inserted for key, each in receipt.tables.items()}
+    return {key: item.inserted for key, item in receipt.tables.items()}
 
 
 def load_dying(
-    crossings: Path, place: Any, files: Any, key: str, point: Failpoint | None
+    crossings: Path, location: Any, files: Any, key: str, point: Failpoint | None
 ) -> dict[str, int]:
     """A load in the middle of which this process kills itself, unless it never gets there."""
     install(recorder(str(crossings), point, 1))
     try:
-        return load_keyed(place, files, key)
+        return load_keyed(location, files, key)
     finally:
         install(None)
 
 
-def optimize(place: Any) -> list[str]:
+def optimize(location: Any) -> list[str]:
     """Put small parts together; which tables have another version now."""
-    with opened(place) as graph:
+    with opened(location) as graph:
         report = graph.maintenance.optimize(engine="spark", spark=running().session)
         return [table.table_key for table in report.tables]
 
@@ -186,49 +186,49 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Held:
+class Kept:
     """Work on a share that is held up when it is done and has not been told."""
 
     work: Any
     gate: Gate
-    share: int
+    split: int
     """Which of the shares, by what stands in it."""
 
     def __call__(self, numbered: tuple[int, Any]) -> Any:
-        number, share = numbered
-        answer = self.work(share)
-        if number == self.share:
+        number, split = numbered
+        answer = self.work(split)
+        if number == self.split:
             self.gate.hold()
         return answer
 
 
 @contextmanager
-def held_up(gate: Gate, label: str, share: int) -> Iterator[None]:
+def kept_up(gate: Gate, label: str, split: int) -> Iterator[None]:
     """Hold one share of the jobs of a name."""
     tasks = SparkEngine.tasks
 
-    def waiting(self: SparkEngine, work: Any, shares: Any, name: str, **how: Any) -> Any:
+    def waiting(self: SparkEngine, work: Any, splits: Any, name: str, **how: Any) -> Any:
         if name != label:
-            return tasks(self, work, shares, name, **how)
+            return tasks(self, work, splits, name, **how)
         return tasks(
-            self, Held(work, gate, share % len(shares)), list(enumerate(shares)), name, **how
+            self, Kept(work, gate, split % len(splits)), list(enumerate(splits)), name, **how
         )
 
     with patch.object(SparkEngine, "tasks", waiting):
         yield
 
 
-def load_held(gate: Gate, place: Any, files: Any, share: int = -1) -> dict[str, int]:
-    with held_up(gate, "reading", share):
-        return load_files(place, files, "append")
+def load_kept(gate: Gate, location: Any, files: Any, split: int = -1) -> dict[str, int]:
+    with kept_up(gate, "reading", split):
+        return load_files(location, files, "append")
 
 
-def export_held(gate: Gate, place: Any, dest: Path, form: str) -> int:
-    with held_up(gate, "exporting", -1):
-        return export_to(place, dest, form)
+def export_kept(gate: Gate, location: Any, dest: Path, form: str) -> int:
+    with kept_up(gate, "exporting", -1):
+        return export_to(location, dest, form)
 
 
-def ask_held(gate: Gate, place: Any, text: str, number: int) -> Any:
+def ask_kept(gate: Gate, location: Any, text: str, number: int) -> Any:
     """A query whose pass of that number is held up in one task; from the last with -1 on."""
     made = 0
 
@@ -240,7 +240,7 @@ def ask_held(gate: Gate, place: Any, text: str, number: int) -> Any:
         return carrying(work, label)
 
     with patch("omnigraph.spark.query.rows.carrying", counted):
-        return ask(place, text), made
+        return ask(location, text), made
 
 
 class _Waiting:

@@ -132,5 +132,5 @@ def connect(_connect_engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> Sp
 def engine(request: pytest.FixtureRequest) -> SparkEngine:
     """Both ways to reach Spark."""
     name = "spark" if request.param == "classic" else "connect"
-    found: SparkEngine = request.getfixturevalue(name)
-    return found
+    actual: SparkEngine = request.getfixturevalue(name)
+    return actual

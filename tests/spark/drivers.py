@@ -114,7 +114,7 @@ class DriverProcess:
 
 def main() -> None:
     # What libraries print is no answer.
-    answers = os.fdopen(os.dup(1), "wb")
+    responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for line in sys.stdin.buffer:
         function, args = pickle.loads(b64decode(line))
@@ -123,15 +123,15 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc()
             answer = (True, error)
-        answers.write(b64encode(_pickled(answer)) + b"\n")
-        answers.flush()
+        responses.write(b64encode(_pickled(answer)) + b"\n")
+        responses.flush()
 
 
 def _pickled(answer: tuple[bool, Any]) -> bytes:
     try:
-        found = pickle.dumps(answer)
-        pickle.loads(found)
-        return found
+        actual = pickle.dumps(answer)
+        pickle.loads(actual)
+        return actual
     except Exception:
         return pickle.dumps((True, RuntimeError(repr(answer[1]))))
 

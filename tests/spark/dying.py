@@ -18,8 +18,8 @@ class Dying:
     deaths: int
     how: str
 
-    def __call__(self, share: Any) -> Any:
-        answer = self.work(share)
+    def __call__(self, split: Any) -> Any:
+        answer = self.work(split)
         for number in range(self.deaths):
             try:
                 (self.marks / f"death-{number}").touch(exist_ok=False)

@@ -76,7 +76,9 @@ def _text(random: Random, count: int, bad: bool) -> str:
     records: list[dict] = []
     for number in range(count):
         kind = random.random()
-        people = [each["data"]["name"] for each in records if each.get("type") == "P"] or ["p0"]
+        people = [record["data"]["name"] for record in records if record.get("type") == "P"] or [
+            "p0"
+        ]
         if kind < 0.5:
             records.append({"type": "P", "data": _person(random, number, bad)})
         elif kind < 0.6:
@@ -89,7 +91,7 @@ def _text(random: Random, count: int, bad: bool) -> str:
             if random.random() < 0.1:
                 edge["data"]["id"] = f"k{random.randrange(20)}"
             records.append(edge)
-    lines = [json.dumps(each, ensure_ascii=random.random() < 0.5) for each in records]
+    lines = [json.dumps(record, ensure_ascii=random.random() < 0.5) for record in records]
     for _ in range(random.randrange(3) if bad else 0):
         pretty = json.dumps({"type": "P", "data": {"name": f"{random.random()}"}}, indent=1)
         lines.insert(random.randrange(len(lines) + 1), random.choice([*_ODD, pretty]))
@@ -97,8 +99,8 @@ def _text(random: Random, count: int, bad: bool) -> str:
 
 
 def _person(random: Random, number: int, bad: bool) -> dict:
-    known = f"p{random.randrange(60)}"
-    data = {"name": known if bad and random.random() < 0.2 else f"p{number}_{random.random()}"}
+    existing = f"p{random.randrange(60)}"
+    data = {"name": existing if bad and random.random() < 0.2 else f"p{number}_{random.random()}"}
     if random.random() < 0.7:
         data["age"] = random.choice([None, 5, 20])
     if random.random() < 0.3:
@@ -124,7 +126,7 @@ def load(graph: Graph, files: list[str], random: Random, reader=None, rejects: P
         receipt = load_into(*args) if reader is None else load_into(*args, reader)
     except OmniGraphError as error:
         said = (type(error).__name__, error.message, error.hint, str(error.details))
-        return tuple(OWN_ID.sub("<id>", str(each)) for each in said)
+        return tuple(OWN_ID.sub("<id>", str(item)) for item in said)
     counts = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.tables.items()}
     return counts, receipt.records, receipt.rejected, receipt.ignored, receipt.branch_created
 

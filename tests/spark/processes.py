@@ -31,12 +31,12 @@ def descendants(process: int) -> set[int]:
         state = _state(int(folder.name))
         if state is not None:
             parents.setdefault(state[1], []).append(int(folder.name))
-    found: set[int] = set()
+    actual: set[int] = set()
     new = {process}
     while new:
-        new = {child for each in new for child in parents.get(each, ())} - found
-        found |= new
-    return found
+        new = {child for item in new for child in parents.get(item, ())} - actual
+        actual |= new
+    return actual
 
 
 def processes_with(text: str) -> set[int]:

@@ -41,9 +41,9 @@ def same(graph: Any, session: Any, text: str, params: Any = None, **how: Any) ->
 
     Sums are compared up to the last digits, which depend on the order of addition.
     """
-    found, expected = both(graph, session, text, params, **how)
-    assert found.schema == expected.schema, text
-    rows, wanted = (_plain(table) for table in (found, expected))
+    actual, expected = both(graph, session, text, params, **how)
+    assert actual.schema == expected.schema, text
+    rows, wanted = (_plain(table) for table in (actual, expected))
     if " order {" not in text:
         rows, wanted = sorted(rows, key=repr), sorted(wanted, key=repr)
     assert rows == wanted, text
@@ -54,7 +54,7 @@ def all_same(graph: Any, session: Any, texts: Iterable[str], **how: Any) -> list
     """Ask both engines many queries; how many rows each has."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         rows = threads.map(lambda text: same(graph, session, text, **how), texts)
-        return [len(found) for found in rows]
+        return [len(actual) for actual in rows]
 
 
 def _plain(table: Any) -> list[tuple[Any, ...]]:

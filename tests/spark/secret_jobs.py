@@ -17,19 +17,21 @@ from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from tests.spark import cluster_jobs as jobs
 
 
-def everything_shown(place: tuple[str, dict[str, str]], lines: Path, dest: Path) -> dict[str, str]:
+def everything_shown(
+    location: tuple[str, dict[str, str]], lines: Path, dest: Path
+) -> dict[str, str]:
     """Load, export, ask, read and write; and gather plans, settings, logs, names and errors."""
-    uri, options = place
+    uri, options = location
     log = _listen()
     session = jobs.running().session
     context = session.sparkContext
     context.setLogLevel("DEBUG")
     shown = {}
     try:
-        jobs.load_files(place, lines)
-        jobs.export_to(place, dest, "ndjson")
-        jobs.ask(place, jobs.LONG_QUERY)
-        jobs.write_frames(place, ["x", "y"])
+        jobs.load_files(location, lines)
+        jobs.export_to(location, dest, "ndjson")
+        jobs.ask(location, jobs.LONG_QUERY)
+        jobs.write_frames(location, ["x", "y"])
         register(session, storage_options=options)
         frame = session.read.format("omnigraph").option("type", "Person").load(uri)
         frame.count()
@@ -53,7 +55,7 @@ def everything_shown(place: tuple[str, dict[str, str]], lines: Path, dest: Path)
         for path in scratch.iterdir()
         if path.is_file() and path.name != "spark.log"
     )
-    shown["reprs"] = _reprs(place)
+    shown["reprs"] = _reprs(location)
     return shown
 
 
@@ -85,9 +87,9 @@ def _failure(session: Any, uri: str) -> str:
     raise AssertionError("a type that is not there was read")
 
 
-def _reprs(place: tuple[str, dict[str, str]]) -> str:
-    uri, options = place
-    with jobs.opened(place) as graph:
+def _reprs(location: tuple[str, dict[str, str]]) -> str:
+    uri, options = location
+    with jobs.opened(location) as graph:
         plan = plan_write(
             uri,
             "Person",
@@ -102,4 +104,4 @@ def _reprs(place: tuple[str, dict[str, str]]) -> str:
         task = ExportTask("", "node:Person", "ndjson", version, (0,), "", "")
         every = [graph, store.root, plan, plan.task, version, task, source_class(options)]
         every += [SparkGraph(graph), jobs.running()]
-        return " ".join(f"{each!r} {each}" for each in every)
+        return " ".join(f"{item!r} {item}" for item in every)

@@ -65,9 +65,9 @@ class Drivers:
 
 @pytest.fixture(scope="module")
 def drivers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
-    found = Drivers(cluster, tmp_path_factory.mktemp("drivers"))
-    yield found
-    found.close()
+    actual = Drivers(cluster, tmp_path_factory.mktemp("drivers"))
+    yield actual
+    actual.close()
 
 
 @pytest.fixture
@@ -117,30 +117,30 @@ def empty(tmp_path: Path) -> Path:
     return tmp_path / "empty.omni"
 
 
-def content(place: Path) -> list[str]:
-    with Graph.open(place, mode="r") as graph:
+def content(location: Path) -> list[str]:
+    with Graph.open(location, mode="r") as graph:
         return sorted(graph.snapshot().export())
 
 
-def commits(place: Path) -> int:
+def commits(location: Path) -> int:
     """How often something was written since the beginning."""
-    with Graph.open(place, mode="r") as graph:
+    with Graph.open(location, mode="r") as graph:
         return len(graph.commits()) - 1
 
 
-def left_over(place: Path) -> list[Orphan]:
+def left_over(location: Path) -> list[Orphan]:
     """Files that no version names; nobody holds them."""
-    with Graph.open(place) as graph:
-        found = orphans(graph._handle.store)
-    assert all(orphan.needed_by == () for orphan in found)
-    return found
+    with Graph.open(location) as graph:
+        actual = orphans(graph._handle.store)
+    assert all(orphan.needed_by == () for orphan in actual)
+    return actual
 
 
-def is_same(found: pa.Table, expected: pa.Table, text: str) -> bool:
-    rows, wanted = found.to_pylist(), expected.to_pylist()
+def is_same(actual: pa.Table, expected: pa.Table, text: str) -> bool:
+    rows, wanted = actual.to_pylist(), expected.to_pylist()
     if " order {" not in text:
         rows, wanted = sorted(rows, key=repr), sorted(wanted, key=repr)
-    return found.schema == expected.schema and rows == wanted
+    return actual.schema == expected.schema and rows == wanted
 
 
 # -- what runs on it -------------------------------------------------------------------------------
@@ -186,10 +186,10 @@ def test_an_export_is_the_export_of_one_process(form, driver, loaded, empty, tmp
 
 @pytest.mark.parametrize("text", [*jobs.QUERIES, jobs.LONG_QUERY])
 def test_a_query_gives_the_rows_of_one_process(text, driver, loaded):
-    found = driver.do(jobs.ask, loaded.uri, text)
+    actual = driver.do(jobs.ask, loaded.uri, text)
     expected = loaded.query(f"query q() {{ {text} }}").to_arrow()
-    assert found.num_rows
-    assert is_same(found, expected, text)
+    assert actual.num_rows
+    assert is_same(actual, expected, text)
 
 
 def test_the_data_source_reads_and_writes_all_types(driver, loaded, empty):
@@ -223,24 +223,24 @@ def gate(tmp_path: Path) -> jobs.Gate:
     return jobs.Gate(tmp_path / "gate")
 
 
-def kill_held(cluster: Cluster, gate: jobs.Gate, job: Future[Any]) -> None:
+def kill_kept(cluster: Cluster, gate: jobs.Gate, job: Future[Any]) -> None:
     """Kill the worker, with its executor, that works on what is held up; then hold up nothing."""
-    held = gate.folder / "held"
-    wait_until(lambda: held.exists() or job.done())
-    assert held.exists(), job.result()
-    process = int(held.read_text())
+    kept = gate.folder / "held"
+    wait_until(lambda: kept.exists() or job.done())
+    assert kept.exists(), job.result()
+    process = int(kept.read_text())
     cluster.kill_worker(host_of(cluster, process))
     (gate.folder / "go").touch()
 
 
 def host_of(cluster: Cluster, process: int) -> Process:
-    (found,) = (worker for worker in cluster.workers if process in worker.below())
-    return found
+    (actual,) = (worker for worker in cluster.workers if process in worker.below())
+    return actual
 
 
 def test_a_worker_that_dies_in_a_load_changes_nothing(driver, cluster, gate, lines, loaded, empty):
-    load = driver.start(jobs.load_held, gate, empty, lines)
-    kill_held(cluster, gate, load)
+    load = driver.start(jobs.load_kept, gate, empty, lines)
+    kill_kept(cluster, gate, load)
     assert load.result() == COUNTS
     assert content(empty) == sorted(loaded.snapshot().export())
     assert commits(empty) == 1
@@ -251,8 +251,8 @@ def test_a_worker_that_dies_in_a_load_changes_nothing(driver, cluster, gate, lin
 def test_a_worker_that_dies_in_an_export_changes_nothing(
     driver, cluster, gate, loaded, empty, tmp_path
 ):
-    export = driver.start(jobs.export_held, gate, loaded.uri, tmp_path / "out", "ndjson")
-    kill_held(cluster, gate, export)
+    export = driver.start(jobs.export_kept, gate, loaded.uri, tmp_path / "out", "ndjson")
+    kill_kept(cluster, gate, export)
     assert export.result() == sum(COUNTS.values())
     assert not list(tmp_path.glob("out/**/.part-*"))
     with Graph.open(empty) as graph:
@@ -262,12 +262,12 @@ def test_a_worker_that_dies_in_an_export_changes_nothing(
 
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_a_worker_that_dies_in_a_query_changes_nothing(number, driver, cluster, gate, loaded):
-    query = driver.start(jobs.ask_held, gate, loaded.uri, jobs.LONG_QUERY, number)
-    kill_held(cluster, gate, query)
-    found, made = query.result()
+    query = driver.start(jobs.ask_kept, gate, loaded.uri, jobs.LONG_QUERY, number)
+    kill_kept(cluster, gate, query)
+    actual, made = query.result()
     assert made >= number
     expected = loaded.query(f"query q() {{ {jobs.LONG_QUERY} }}").to_arrow()
-    assert is_same(found, expected, jobs.LONG_QUERY)
+    assert is_same(actual, expected, jobs.LONG_QUERY)
 
 
 # -- tasks that run twice, and a driver that dies --------------------------------------------------
@@ -284,7 +284,7 @@ SPECULATING = {
 
 def test_a_share_that_two_tasks_work_on_is_loaded_once(drivers, gate, lines, loaded, empty):
     """The one that hangs is overtaken by another; both have written their rows."""
-    counts = drivers.get(SPECULATING).do(jobs.load_held, gate, empty, lines)
+    counts = drivers.get(SPECULATING).do(jobs.load_kept, gate, empty, lines)
     assert counts == COUNTS
     assert (gate.folder / "held").exists()
     assert not (gate.folder / "go").exists()
@@ -295,7 +295,7 @@ def test_a_share_that_two_tasks_work_on_is_loaded_once(drivers, gate, lines, loa
 
 def test_executors_end_with_a_driver_that_is_killed(drivers, cluster, gate, lines, empty):
     driver = drivers.get()
-    load = driver.start(jobs.load_held, gate, empty, lines)
+    load = driver.start(jobs.load_kept, gate, empty, lines)
     wait_until(lambda: (gate.folder / "held").exists() or load.done())
     executors = cluster.executors()
     below = {pid for executor in executors for pid in descendants(executor)}

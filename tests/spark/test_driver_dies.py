@@ -38,13 +38,13 @@ def markers(graph: Path) -> list[str]:
     return [path.name for path in graph.glob("__recovery/*.staging")]
 
 
-def load_again(lines: Path, place: Path) -> None:
+def load_again(lines: Path, location: Path) -> None:
     """The load is repeated under its key, by whichever engine: it is there once."""
-    with Graph.open(place) as graph:
+    with Graph.open(location) as graph:
         graph.load(lines, "append", idempotency_key="once")
-        found = {"node:Person": graph.snapshot().count("Person")}
-        found["edge:Knows"] = graph.snapshot().count("Knows")
-        assert found == COUNTS
+        actual = {"node:Person": graph.snapshot().count("Person")}
+        actual["edge:Knows"] = graph.snapshot().count("Knows")
+        assert actual == COUNTS
         loads = [commit for commit in graph.commits() if commit.actor != "omnigraph:recovery"]
         assert len(loads) <= 2
 
@@ -54,7 +54,7 @@ def test_killed_while_tasks_read_nothing_has_happened(spark_config, lines, empty
     gate.folder.mkdir()
     with DriverProcess(tmp_path / "driver") as driver:
         driver.do(jobs.start, spark_config)
-        load = driver.start(jobs.load_held, gate, empty, lines)
+        load = driver.start(jobs.load_kept, gate, empty, lines)
         wait_until(lambda: (gate.folder / "held").exists() or load.done())
         driver.kill()
         # Java and the workers notice: also the one that never ends by itself.
@@ -103,10 +103,10 @@ def test_killed_in_the_commit_all_is_there_or_nothing(
         seen = graph.snapshot().count("Person"), graph.snapshot().count("Knows")
         assert seen in ((0, 0), (PEOPLE, PEOPLE))
     with Graph.open(empty) as graph:
-        found = graph.snapshot().count("Person")
-        assert found == graph.snapshot().count("Knows")
-        assert found in ((0, PEOPLE) if rows is None else (rows,))
+        actual = graph.snapshot().count("Person")
+        assert actual == graph.snapshot().count("Knows")
+        assert actual in ((0, PEOPLE) if rows is None else (rows,))
         # The rows that were read are part of the graph, or of nothing.
-        assert bool(orphans(graph._handle.store)) == (found == 0)
+        assert bool(orphans(graph._handle.store)) == (actual == 0)
         assert not list(empty.glob("__recovery/*.json"))
     load_again(lines, empty)

@@ -24,13 +24,13 @@ from tests.embed.server import openai, provider, refusing
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch, tmp_path):
+def _context(monkeypatch, tmp_path):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("OMNIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture(autouse=True)
-def _small_shares(monkeypatch):
+def _small_splits(monkeypatch):
     """Several tasks, though the tables are small."""
     monkeypatch.setattr("omnigraph.embed.job.run._ROWS_IN_SPLIT", 5)
 
@@ -154,9 +154,9 @@ def test_the_limits_are_divided_among_the_tasks(spark: SparkEngine, tmp_path: Pa
 
     embed = SparkEmbedExecutor.embed
 
-    def noted(self: SparkEmbedExecutor, shares: Any) -> Any:
-        setups.extend(share.setup for share in shares)
-        return embed(self, shares)
+    def noted(self: SparkEmbedExecutor, pieces: Any) -> Any:
+        setups.extend(split.setup for split in pieces)
+        return embed(self, pieces)
 
     monkeypatch.setattr(SparkEmbedExecutor, "embed", noted)
     with new_graph(tmp_path / "g.omni", docs(4)) as graph:
@@ -169,19 +169,19 @@ def test_the_limits_are_divided_among_the_tasks(spark: SparkEngine, tmp_path: Pa
 
 def test_a_folder_that_workers_do_not_see_is_said(tmp_path: Path):
     with new_graph(tmp_path / "g.omni", docs(1)) as graph:
-        share = share_of(graph, str(tmp_path / "elsewhere"))
+        split = split_of(graph, str(tmp_path / "elsewhere"))
         with pytest.raises(InputError, match="a worker cannot access the directory") as caught:
-            embed_remote(share)
+            embed_remote(split)
     assert caught.value.hint is not None
     assert "resume" in caught.value.hint
 
 
-def share_of(graph: Graph, folder: str, url: str = "http://127.0.0.1:9") -> EmbedSplit:
+def split_of(graph: Graph, folder: str, url: str = "http://127.0.0.1:9") -> EmbedSplit:
     (target, *_) = all_targets(graph.catalog)
     pin = graph._handle.store.manifest(None).current().pin(target.table_key)
     assert pin is not None
-    place = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
-    return EmbedSplit(Setup(remote(url), folder), place, target, (0,))
+    location = locate_table(graph._handle.store.datasets, graph._handle.store.table(pin))
+    return EmbedSplit(Setup(remote(url), folder), location, target, (0,))
 
 
 def test_no_plan_no_log_and_no_error_shows_the_key(engine: SparkEngine, spark, tmp_path, capfd):
@@ -191,24 +191,24 @@ def test_no_plan_no_log_and_no_error_shows_the_key(engine: SparkEngine, spark, t
     ):
         with pytest.raises(EmbeddingError, match="HTTP status 401") as caught:
             graph.embeddings.fill(engine="spark", spark=engine.session)
-        share = share_of(graph, str(tmp_path), server.url)
-        task_frame(engine.session, embed_remote, [share], "embedding").explain(extended=True)
+        split = split_of(graph, str(tmp_path), server.url)
+        task_frame(engine.session, embed_remote, [split], "embedding").explain(extended=True)
     assert server.requests[0][1]["Authorization"] == f"Bearer {KEY}"
     shown = capfd.readouterr()
     assert "MapInArrow" in shown.out
     log = (spark.jvm.scratch / "spark.log").read_text("utf-8")
     error = f"{caught.value.to_json()} {caught.value!r} {caught.value.__cause__}"
-    assert KEY not in f"{shown.out} {shown.err} {log} {error} {share!r}"
+    assert KEY not in f"{shown.out} {shown.err} {log} {error} {split!r}"
 
 
 def embed_and_die(trial: tuple[EmbedSplit, str]) -> EmbedResult:
     """The first attempt is killed when its work is done and nobody knows of it."""
-    share, mark = trial
-    found = embed_remote(share)
+    split, mark = trial
+    actual = embed_remote(split)
     if not os.path.exists(mark):
         Path(mark).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return found
+    return actual
 
 
 def test_a_task_that_died_is_done_again_and_pays_nothing(spark: SparkEngine, tmp_path: Path):
@@ -217,8 +217,8 @@ def test_a_task_that_died_is_done_again_and_pays_nothing(spark: SparkEngine, tmp
         new_graph(tmp_path / "g.omni", docs(6), remote(server.url)) as graph,
         open_spool(tmp_path / "kept", is_ours=False) as kept,
     ):
-        share = share_of(graph, str(kept), server.url)
-        (found,) = spark.tasks(embed_and_die, [(share, str(tmp_path / "died"))], "embedding")
+        split = split_of(graph, str(kept), server.url)
+        (actual,) = spark.tasks(embed_and_die, [(split, str(tmp_path / "died"))], "embedding")
     assert (tmp_path / "died").exists()
     assert sorted(server.texts) == [f"text {n}" for n in range(6)]
-    assert (found.ready, found.embedded, found.requests) == (6, 0, 0)
+    assert (actual.ready, actual.embedded, actual.requests) == (6, 0, 0)

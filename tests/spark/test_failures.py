@@ -59,18 +59,20 @@ def example(kind: type[OmniGraphError]) -> OmniGraphError:
 def test_every_error_of_ours_travels_with_its_fields(kind, way):
     error = example(kind)
     if way == "data":
-        found = unpack(pack(error))
+        actual = unpack(pack(error))
     else:
-        found = translated(RuntimeError(f"x\n{Carried(error)}\n SQLSTATE: 38000{STACK}"), "loading")
-    assert type(found) is kind
-    assert found.to_json() == error.to_json()
-    assert str(found) == str(error)
-    assert getattr(found, "diagnostics", None) == getattr(error, "diagnostics", None)
+        actual = translated(
+            RuntimeError(f"x\n{Carried(error)}\n SQLSTATE: 38000{STACK}"), "loading"
+        )
+    assert type(actual) is kind
+    assert actual.to_json() == error.to_json()
+    assert str(actual) == str(error)
+    assert getattr(actual, "diagnostics", None) == getattr(error, "diagnostics", None)
 
 
 def test_an_error_with_a_detail_that_cannot_travel_travels_without_it():
-    found = unpack(pack(UniqueViolation("twice", hint="h", details={"lock": threading.Lock()})))
-    assert (type(found), found.message, found.hint, found.details) == (
+    actual = unpack(pack(UniqueViolation("twice", hint="h", details={"lock": threading.Lock()})))
+    assert (type(actual), actual.message, actual.hint, actual.details) == (
         UniqueViolation,
         "twice",
         "h",
@@ -110,12 +112,12 @@ def test_an_error_with_a_detail_that_cannot_travel_travels_without_it():
     ],
 )
 def test_words_of_spark_become_an_error_of_ours(said, kind, message):
-    found = translated(RuntimeError(f"An error occurred.\n: {said}{STACK}"), "loading")
-    assert type(found) is kind
-    assert found.message.startswith("loading: ")
-    assert message in found.message
-    assert isinstance(found.__cause__, Remote)
-    assert "scala:" not in f"{found} {found.hint} {found.__cause__}"
+    actual = translated(RuntimeError(f"An error occurred.\n: {said}{STACK}"), "loading")
+    assert type(actual) is kind
+    assert actual.message.startswith("loading: ")
+    assert message in actual.message
+    assert isinstance(actual.__cause__, Remote)
+    assert "scala:" not in f"{actual} {actual.hint} {actual.__cause__}"
 
 
 @pytest.mark.parametrize(
@@ -130,17 +132,17 @@ def test_a_class_of_ours_in_a_traceback_is_recognised(name, kind):
     said = (
         f"Traceback (most recent call last):\nomnigraph.errors.{name}: two\nlines\n SQLSTATE: 38000"
     )
-    found = translated(RuntimeError(said + STACK), "loading")
-    assert type(found) is kind
-    assert found.message == ("two\nlines" if kind is UniqueViolation else found.message)
+    actual = translated(RuntimeError(said + STACK), "loading")
+    assert type(actual) is kind
+    assert actual.message == ("two\nlines" if kind is UniqueViolation else actual.message)
 
 
 def test_a_call_without_any_answer_means_that_spark_has_ended():
     class Py4JError(Exception):
         pass
 
-    found = translated(Py4JError("An error occurred while calling o135.getResult"), "loading")
-    assert found.message == "loading: Spark has ended"
+    actual = translated(Py4JError("An error occurred while calling o135.getResult"), "loading")
+    assert actual.message == "loading: Spark has ended"
 
 
 def test_an_error_of_ours_stays_what_it_is():
@@ -180,9 +182,9 @@ def test_a_java_that_does_not_start_is_one_clear_line(said, message):
 # -- in a worker ----------------------------------------------------------------------------------
 
 
-def answer(function: object, share: object) -> pa.RecordBatch:
+def answer(function: object, split: object) -> pa.RecordBatch:
     """What a worker gives for one share."""
-    tasks = Tasks(str(id(share)), pickle.dumps((function, [share])), "working")
+    tasks = Tasks(str(id(split)), pickle.dumps((function, [split])), "working")
     (batch,) = tasks([pa.record_batch([[0]], names=["id"])])
     return batch
 
@@ -210,6 +212,6 @@ def test_an_error_that_cannot_pass_is_a_row():
 def test_an_error_that_may_pass_is_raised_for_spark_to_try_again(raised, kind, message):
     with pytest.raises(Carried) as caught:
         answer(work.raise_it, raised)
-    found = translated(caught.value, "loading")
-    assert type(found) is kind
-    assert message in found.message
+    actual = translated(caught.value, "loading")
+    assert type(actual) is kind
+    assert message in actual.message

@@ -68,8 +68,8 @@ def test_a_stream_tells_every_change_once_also_after_a_restart(
     assert json.loads(later[3]["before"])["age"] == 1
     assert json.loads(later[3]["after"])["age"] == 2
     assert follow(spark.session, graph, tmp_path, types="P") == later
-    told = [change.id for change in graph.changes.poll(types=["P"]).changes]
-    assert sorted(told) == sorted(row["id"] for row in later if "id" in row)
+    reported = [change.id for change in graph.changes.poll(types=["P"]).changes]
+    assert sorted(reported) == sorted(row["id"] for row in later if "id" in row)
     # The type gets another name, and another takes the old one.
     renamed = SCHEMA.replace("node P {", 'node Q @rename_from("P") {').replace("P -> P", "Q -> Q")
     graph.schema.apply(renamed)
@@ -116,8 +116,8 @@ def test_a_stream_over_connect_from_now_on(connect: SparkEngine, graph: Graph, t
     register(connect.session)
     start = f"after:{graph.commits()[0].commit_id}"
     graph.load([person("cy")])
-    found = follow(connect.session, graph, tmp_path, start=start, max_commits="1")
-    assert [(row["id"], row["op"]) for row in found] == [("cy", "insert")]
+    actual = follow(connect.session, graph, tmp_path, start=start, max_commits="1")
+    assert [(row["id"], row["op"]) for row in actual] == [("cy", "insert")]
 
 
 @pytest.mark.parametrize(

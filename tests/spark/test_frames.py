@@ -48,12 +48,12 @@ def frame(engine: SparkEngine, table: pa.Table, partitions: int) -> Any:
     rows = table.cast(to_arrow_schema(schema, timezone="UTC")).combine_chunks()
     size = -(-max(table.num_rows, 1) // partitions)
 
-    def share(batches: Any) -> Any:
+    def split(batches: Any) -> Any:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from rows.slice(number * size, size).to_batches()
 
-    return engine.session.range(0, partitions, 1, partitions).mapInArrow(share, schema)
+    return engine.session.range(0, partitions, 1, partitions).mapInArrow(split, schema)
 
 
 def people(count: int, **columns: list[Any]) -> pa.Table:
@@ -99,9 +99,9 @@ def random_tables(random: Random) -> dict[str, pa.Table]:
     tables = {"Person": pa.table(person)}
     if random.random() < 0.8:
         edges = random.randrange(30)
-        known = [*names, "nobody"] if bad and random.random() < 0.3 else names
+        existing = [*names, "nobody"] if bad and random.random() < 0.3 else names
         knows: dict[str, Any] = {
-            "from": [random.choice(known) for _ in range(edges)],
+            "from": [random.choice(existing) for _ in range(edges)],
             "to": [random.choice(names) for _ in range(edges)],
             "since": pa.array([random.randrange(100) for _ in range(edges)], pa.int32()),
         }
@@ -118,11 +118,11 @@ def said(graph: Graph, data: dict[str, Any], rejects: Path, **options: Any) -> A
         receipt = graph.load(data, rejects=rejects, **options)
     except OmniGraphError as error:
         words = f"{error.message} {error.hint} {error.details}"
-        told: Any = (type(error).__name__, _OWN_ID.sub("<id>", words))
+        reported: Any = (type(error).__name__, _OWN_ID.sub("<id>", words))
     else:
         counts = {key: (c.inserted, c.updated, c.deleted) for key, c in receipt.tables.items()}
-        told = (counts, receipt.records, receipt.rejected, receipt.ignored)
-    return told, rejects.read_text() if rejects.exists() else None, content(graph)
+        reported = (counts, receipt.records, receipt.rejected, receipt.ignored)
+    return reported, rejects.read_text() if rejects.exists() else None, content(graph)
 
 
 def _compare(spark: SparkEngine, tmp_path: Path, seed: int) -> None:
@@ -135,14 +135,14 @@ def _compare(spark: SparkEngine, tmp_path: Path, seed: int) -> None:
     }
     older = people(10, age=list(range(10))) if random.random() < 0.5 else None
     frames = {name: frame(spark, table, random.randrange(1, 4)) for name, table in tables.items()}
-    found = []
+    matches = []
     for number, data in enumerate((tables, frames)):
         with Graph.init(tmp_path / f"{number}.omni", SCHEMA, durability="os") as graph:
             if older is not None:
                 graph.load({"Person": older})
-            found.append(said(graph, data, tmp_path / f"{number}.rejects", **options))
+            matches.append(said(graph, data, tmp_path / f"{number}.rejects", **options))
             assert not list(Path(graph.uri, "__recovery").glob("*.staging"))
-    assert found[0] == found[1]
+    assert matches[0] == matches[1]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

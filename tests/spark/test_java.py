@@ -16,16 +16,16 @@ def _empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
 
-def java(home: Path, version: str, *, tells: str = "release") -> str:
+def java(home: Path, version: str, *, reports: str = "release") -> str:
     """A directory that looks like an installed Java."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     said = (
-        f"echo 'openjdk version \"{version}\" 2025-04-15' >&2" if tells == "program" else "exit 1"
+        f"echo 'openjdk version \"{version}\" 2025-04-15' >&2" if reports == "program" else "exit 1"
     )
     program.write_text(f"#!/bin/sh\n{said}\n", "utf-8")
     program.chmod(0o755)
-    if tells == "release":
+    if reports == "release":
         (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n', "utf-8")
     return str(home)
 
@@ -44,8 +44,8 @@ def test_what_the_user_names_comes_first(tmp_path):
 def test_the_search_path_comes_before_usual_places(tmp_path):
     java(tmp_path / "places" / "other", "17.0.1")
     (tmp_path / "bin" / "java").symlink_to(java(tmp_path / "path", "21.0.9") + "/bin/java")
-    found = find_java("", usual(tmp_path / "places"))
-    assert (found.home, found.version) == (tmp_path / "path", "21.0.9")
+    actual = find_java("", usual(tmp_path / "places"))
+    assert (actual.home, actual.version) == (tmp_path / "path", "21.0.9")
 
 
 def test_of_usual_places_the_oldest_that_will_do_is_taken(tmp_path):
@@ -61,12 +61,12 @@ def test_one_that_is_too_old_is_passed_over(tmp_path):
 
 
 def test_the_program_is_asked_when_no_file_tells_its_version(tmp_path):
-    named = java(tmp_path / "named", "17.0.7", tells="program")
+    named = java(tmp_path / "named", "17.0.7", reports="program")
     assert find_java(named, ()).version == "17.0.7"
 
 
 def test_a_directory_without_a_program_that_runs_is_passed_over(tmp_path):
-    broken = java(tmp_path / "broken", "17.0.7", tells="nothing")
+    broken = java(tmp_path / "broken", "17.0.7", reports="nothing")
     (tmp_path / "empty").mkdir()
     good = java(tmp_path / "places" / "good", "17.0.1")
     for named in (broken, str(tmp_path / "empty"), str(tmp_path / "missing")):

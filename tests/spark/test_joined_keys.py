@@ -77,7 +77,7 @@ def _edge(random: Random, spread: int) -> dict:
     }
 
 
-def told(graph, path, mode, joins, rejects=None):
+def reported(graph, path, mode, joins, rejects=None):
     """What a load says: its receipt, or its error."""
     job = LoadJob([str(path)], mode, rejects=rejects, max_rejects=2**63 if rejects else 0)
     reader = split_reader(in_process, 1_000, joins)
@@ -109,12 +109,12 @@ def compare(seed, folder, engine, loads=3):
         with Graph.init(folder / f"{name}.omni", SCHEMA, durability="os") as graph:
             for number, (path, mode, is_lenient) in enumerate(steps):
                 rejects = folder / f"{name}.{number}.rejects" if is_lenient else None
-                said.append((name, told(graph, path, mode, joins, rejects)))
+                said.append((name, reported(graph, path, mode, joins, rejects)))
                 kept = rejects is not None and rejects.exists()
                 said.append((name, rejects and kept and plain(rejects.read_text())))
             said.append((name, content(graph)))
-    held = [each for name, each in said if name == "held"]
-    assert held == [each for name, each in said if name == "joined"]
+    retained = [item for name, item in said if name == "held"]
+    assert retained == [item for name, item in said if name == "joined"]
 
 
 @pytest.mark.parametrize("seed", [4])

@@ -42,9 +42,9 @@ def test_a_load_on_spark_is_a_load(seed, engine, tmp_path):
         random.setstate(state)
         rejects = tmp_path / f"{name}.rejects"
         with Graph.init(tmp_path / f"{name}.omni", SCHEMA, durability="os") as graph:
-            told = load(graph, files, random, reader, rejects)
+            reported = load(graph, files, random, reader, rejects)
             kept = rejects.read_text() if rejects.exists() else None
-            said.append((told, kept, content(graph)))
+            said.append((reported, kept, content(graph)))
     assert said[0] == said[1]
 
 
@@ -85,7 +85,7 @@ def test_workers_that_die_of_a_share_change_nothing(how, deaths, spark, tmp_path
         reader = split_reader(DyingExecutor(spark), 4_000)
         receipt = load_into(graph._handle.store, graph.catalog, job, destination, reader)
         assert len(list(marks.iterdir())) == deaths
-        counts = {key: each.inserted for key, each in receipt.tables.items()}
+        counts = {key: item.inserted for key, item in receipt.tables.items()}
         assert counts == {"node:P": PEOPLE, "edge:K": PEOPLE - 1}
         assert graph.snapshot().count("P") == PEOPLE
         assert graph.snapshot().count("K") == PEOPLE - 1
@@ -113,15 +113,15 @@ def test_a_disk_that_is_full_refuses_everything(spark, tmp_path):
     path = people(tmp_path / "people.ndjson")
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk") as disk:
-        place = disk.top / "g.omni"
-        with Graph.init(place, SCHEMA) as graph:
+        location = disk.top / "g.omni"
+        with Graph.init(location, SCHEMA) as graph:
             job, destination = LoadJob([str(path)], LoadMode.APPEND), LoadDestination("main")
             data = (graph._handle.store, graph.catalog, job, destination)
-            before = files_of(place)
+            before = files_of(location)
             # Enough for the marker and the first shares.
             with disk.only(pages=6), pytest.raises(StorageFull):
                 load_into(*data, split_reader(SparkExecutor(spark), 4_000))
-            assert files_of(place) == before
+            assert files_of(location) == before
             assert len(graph.commits()) == 1
             load_into(*data, split_reader(SparkExecutor(spark), 4_000))
             assert graph.snapshot().count("P") == PEOPLE

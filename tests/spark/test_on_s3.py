@@ -24,7 +24,7 @@ QUERY = jobs.QUERIES[1]
 
 
 @pytest.fixture
-def place(s3: S3) -> tuple[str, dict[str, str]]:
+def target(s3: S3) -> tuple[str, dict[str, str]]:
     """The address of an empty graph, and how it is reached."""
     uri = f"s3://{s3.bucket}/{uuid.uuid4().hex}/g.omni"
     Graph.init(uri, jobs.SCHEMA, storage_options=s3.options).close()
@@ -41,28 +41,28 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_load_export_and_query(spark: SparkEngine, place, lines, tmp_path, monkeypatch):
+def test_load_export_and_query(spark: SparkEngine, target, lines, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "_engine", spark)
     monkeypatch.setattr(jobs, "SPLIT_BYTES", 4_000)
     counts = {"node:Company": 1, "node:Person": PEOPLE, "edge:WorksAt": PEOPLE}
-    assert jobs.load_files(place, lines) == counts
-    found = jobs.ask(place, QUERY)
-    assert found.to_pylist() == [{"c.name": "acme", "n": PEOPLE, "age": (PEOPLE - 1) / 2}]
-    assert found == jobs.ask(place, QUERY, "local")
-    assert jobs.export_to(place, tmp_path / "out", "parquet") == sum(counts.values())
-    with Graph.init(tmp_path / "g.omni", jobs.SCHEMA) as graph, jobs.opened(place) as remote:
+    assert jobs.load_files(target, lines) == counts
+    actual = jobs.ask(target, QUERY)
+    assert actual.to_pylist() == [{"c.name": "acme", "n": PEOPLE, "age": (PEOPLE - 1) / 2}]
+    assert actual == jobs.ask(target, QUERY, "local")
+    assert jobs.export_to(target, tmp_path / "out", "parquet") == sum(counts.values())
+    with Graph.init(tmp_path / "g.omni", jobs.SCHEMA) as graph, jobs.opened(target) as remote:
         graph.load(tmp_path / "out")
         assert sorted(graph.snapshot().export()) == sorted(remote.snapshot().export())
 
 
-def test_a_poisoned_last_share_leaves_nothing(spark: SparkEngine, place, lines, monkeypatch):
+def test_a_poisoned_last_share_leaves_nothing(spark: SparkEngine, target, lines, monkeypatch):
     monkeypatch.setattr(jobs, "_engine", spark)
     monkeypatch.setattr(jobs, "SPLIT_BYTES", 4_000)
     with lines.open("a") as file:
         file.write('{"type": "Person", "data": {"name": 7}}\n')
     with pytest.raises(LoadError, match=f"people.ndjson:{2 * PEOPLE + 2}: "):
-        jobs.load_files(place, lines)
-    with jobs.opened(place) as graph:
+        jobs.load_files(target, lines)
+    with jobs.opened(target) as graph:
         objects = graph._handle.store.objects
         location = graph._handle.store.manifest(None).current().pin("node:Person").location
         assert objects.list(f"{location}/data") == []
@@ -71,14 +71,14 @@ def test_a_poisoned_last_share_leaves_nothing(spark: SparkEngine, place, lines, 
 
 
 @pytest.mark.slow
-def test_the_data_source_reads_and_writes(spark: SparkEngine, place, lines, s3, monkeypatch):
+def test_the_data_source_reads_and_writes(spark: SparkEngine, target, lines, s3, monkeypatch):
     monkeypatch.setattr(jobs, "_engine", spark)
-    with jobs.opened(place) as graph:
+    with jobs.opened(target) as graph:
         graph.load(lines)
-    other = (f"s3://{s3.bucket}/{uuid.uuid4().hex}/other.omni", place[1])
-    Graph.init(other[0], jobs.SCHEMA, storage_options=place[1]).close()
-    assert jobs.copy_by_source(place, other, ["Person"]) == {"Person": PEOPLE}
-    with jobs.opened(place) as one, jobs.opened(other) as two:
+    other = (f"s3://{s3.bucket}/{uuid.uuid4().hex}/other.omni", target[1])
+    Graph.init(other[0], jobs.SCHEMA, storage_options=target[1]).close()
+    assert jobs.copy_by_source(target, other, ["Person"]) == {"Person": PEOPLE}
+    with jobs.opened(target) as one, jobs.opened(other) as two:
         assert sorted(one.snapshot().export(types=["Person"])) == sorted(two.snapshot().export())
 
 
@@ -95,23 +95,23 @@ WORK = {
 
 @pytest.mark.parametrize("what", WORK)
 def test_workers_that_are_refused_are_a_typed_error_without_the_key(
-    what, spark: SparkEngine, place, lines, tmp_path, caplog
+    what, spark: SparkEngine, target, lines, tmp_path, caplog
 ):
     wrong = "hush-wrong-9c1e"
-    with jobs.opened(place) as graph:
+    with jobs.opened(target) as graph:
         graph.load([{"type": "Person", "data": {"name": "a"}}])
-        graph._handle.store.datasets.options = {**place[1], "aws_secret_access_key": wrong}
+        graph._handle.store.datasets.options = {**target[1], "aws_secret_access_key": wrong}
         with caplog.at_level(logging.DEBUG), pytest.raises(StorageDenied) as caught:
             WORK[what](graph, spark.session, lines, tmp_path / "out")
-    told = "".join(traceback.format_exception(caught.value))
-    assert wrong not in f"{told} {caught.value!r} {caught.value.to_json()} {caplog.text}"
+    reported = "".join(traceback.format_exception(caught.value))
+    assert wrong not in f"{reported} {caught.value!r} {caught.value.to_json()} {caplog.text}"
 
 
 @pytest.mark.slow
 def test_nothing_that_spark_shows_or_keeps_holds_a_secret(
-    spark_config: SparkConfig, place, lines, tmp_path
+    spark_config: SparkConfig, target, lines, tmp_path
 ):
-    options = place[1]
+    options = target[1]
     (tmp_path / "events").mkdir()
     settings = {
         **spark_config.settings,
@@ -125,7 +125,7 @@ def test_nothing_that_spark_shows_or_keeps_holds_a_secret(
     )
     with DriverProcess(tmp_path / "driver") as driver:
         driver.do(jobs.start, config)
-        shown = driver.do(everything_shown, place, lines, tmp_path / "out")
+        shown = driver.do(everything_shown, target, lines, tmp_path / "out")
     shown["what was printed"] = driver.said()
     events = [path for path in (tmp_path / "events").rglob("*") if path.is_file()]
     for path in events:

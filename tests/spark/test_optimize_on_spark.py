@@ -80,7 +80,7 @@ def copied(worn, name):
     return shutil.copytree(worn, worn.parent / name)
 
 
-def answers(graph):
+def responses(graph):
     def ask(name, **params):
         return graph.query(QUERIES, name, params).rows()
 
@@ -98,16 +98,16 @@ def answers(graph):
 
 def optimized(path, executor, index_rows=None):
     with Graph.open(path, durability="os") as graph:
-        before = answers(graph)
+        before = responses(graph)
         work = OptimizeJob(graph._handle.store, graph.catalog, None)
         report = work.run(work.survey(), executor, index_rows)
-        assert answers(graph) == before
+        assert responses(graph) == before
         states = graph.indexes.status().indexes
         assert all(state.coverage.complete for state in states)
         again = OptimizeJob(graph._handle.store, graph.catalog, None)
         assert again.survey() == []
         table = graph._handle.store.table(graph._handle.store.manifest(None).current().pins[DOC])
-        segments = {name: len(found) for name, found in segments_of(table).items()}
+        segments = {name: len(actual) for name, actual in segments_of(table).items()}
         return report.to_json()["tables"], before, segments
 
 
@@ -122,12 +122,12 @@ def test_an_optimize_on_spark_is_an_optimize(engine, worn):
 def test_it_goes_through_the_handle(spark, worn):
     seen = []
     with Graph.open(worn) as graph:
-        before = answers(graph)
+        before = responses(graph)
         report = graph.maintenance.optimize(
             engine="spark", spark=spark.session, on_progress=seen.append, actor="ana"
         )
         assert report.table(DOC).committed
-        assert answers(graph) == before
+        assert responses(graph) == before
         assert graph.commits()[0].actor == "ana"
         assert {at.phase for at in seen} == {"rewriting", "indexing"}
         # Nothing to do needs no Spark.
@@ -144,12 +144,12 @@ def test_workers_that_die_of_it_change_nothing(how, spark, worn, tmp_path):
             return super().run(Dying(function, marks, 2, how), tasks, label)
 
     with Graph.open(worn, durability="os") as graph:
-        before = answers(graph)
+        before = responses(graph)
         work = OptimizeJob(graph._handle.store, graph.catalog, None)
         report = work.run(work.survey(), DyingExecutor(spark), SEGMENT_ROWS)
         assert len(list(marks.iterdir())) == 2
         assert report.table(DOC).committed
-        assert answers(graph) == before
+        assert responses(graph) == before
 
 
 def test_work_that_fails_for_good_leaves_the_graph_as_it_was(spark, worn):
@@ -158,10 +158,10 @@ def test_work_that_fails_for_good_leaves_the_graph_as_it_was(spark, worn):
             raise OmniGraphError("no")
 
     with Graph.open(worn, durability="os") as graph:
-        before, commits = answers(graph), len(graph.commits())
+        before, commits = responses(graph), len(graph.commits())
         work = OptimizeJob(graph._handle.store, graph.catalog, None)
         with pytest.raises(OmniGraphError, match="no"):
             work.run(work.survey(), FailingExecutor())
-        assert answers(graph) == before
+        assert responses(graph) == before
         assert len(graph.commits()) == commits
         assert graph.maintenance.optimize(engine="local").table(DOC).committed

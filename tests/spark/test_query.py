@@ -166,8 +166,10 @@ def test_conditions_of_every_kind(values: Graph, session: Any):
         '$t.moment > datetime("2024-01-01T00:00:00Z")',
         '$t.day <= date("2024-01-01")',
     )
-    texts = [f"match {{ $t: Thing }} return {{ $t.slug, {each} as c }}" for each in conditions]
-    texts += [f"match {{ $t: Thing {each} }} return {{ $t.slug }}" for each in conditions]
+    texts = [
+        f"match {{ $t: Thing }} return {{ $t.slug, {condition} as c }}" for condition in conditions
+    ]
+    texts += [f"match {{ $t: Thing {condition} }} return {{ $t.slug }}" for condition in conditions]
     assert len(all_same(values, session, texts)) == 18
 
 
@@ -269,8 +271,8 @@ def test_large_tables_are_shared_and_results_come_in_pieces(
         assert len(same(graph, session, everything)) == 60_000
         counts = "match { $p: Person $p knows $q $q knows $r } return { count($r) as n }"
         assert same(graph, session, counts) == [(60_000,)]
-        found, _ = both(graph, session, "match { $p: Person } return { $p.name } limit 100")
-        assert found.num_rows == 100
+        actual, _ = both(graph, session, "match { $p: Person } return { $p.name } limit 100")
+        assert actual.num_rows == 100
         four = "$a: Person $b: Person $c: Person $d: Person"
         beyond = f"query q() {{ match {{ {four} }} return {{ count($a) as n }} }}"
         with pytest.raises(LimitExceeded, match="more rows than 64 bits can count"):
@@ -292,7 +294,7 @@ def test_limits_hold(graph: Graph, session: Any):
 def test_a_query_is_cancelled_while_it_runs(
     graph: Graph, session: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    cancel, inside, told = Cancel(), threading.Event(), []
+    cancel, inside, reported = Cancel(), threading.Event(), []
     real = Driver.checkpoint
 
     def slow(self: Driver, data: Any) -> Any:
@@ -308,7 +310,7 @@ def test_a_query_is_cancelled_while_it_runs(
                 f"query q() {{ {WALK} }}", engine="spark", spark=session, cancel=cancel
             ).rows()
         except Cancelled as error:
-            told.append(error.message)
+            reported.append(error.message)
 
     monkeypatch.setattr(Driver, "checkpoint", slow)
     running = threading.Thread(target=query)
@@ -316,7 +318,7 @@ def test_a_query_is_cancelled_while_it_runs(
     assert inside.wait(60)
     cancel.set()
     running.join(60)
-    assert told == ["the query was cancelled"]
+    assert reported == ["the query was cancelled"]
 
 
 def _losing(real: Any, after: int, losses: int) -> Any:

@@ -32,9 +32,9 @@ _CANCELLED = 2.0**15
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[State]]:
-    found = list(states(tmp_path_factory.mktemp("spark-agreement")))
-    yield found
-    for graph in {id(state.graph): state.graph for state in found}.values():
+    actual = list(states(tmp_path_factory.mktemp("spark-agreement")))
+    yield actual
+    for graph in {id(state.graph): state.graph for state in actual}.values():
         graph.close()
 
 
@@ -52,7 +52,7 @@ def _differences(pool: list[State], spark: SparkEngine, seeds: range) -> list[st
         return None
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return [found for found in threads.map(ask, seeds) if found is not None]
+        return [actual for actual in threads.map(ask, seeds) if actual is not None]
 
 
 def _compare(state: State, question: Question, session: Any) -> None:
@@ -66,17 +66,17 @@ def _compare(state: State, question: Question, session: Any) -> None:
         question.text, "q", params, branch=state.branch, engine="spark", spark=session
     )
     assert spark.schema == local.schema
-    found, here = rows_of(spark), rows_of(local)
+    actual, here = rows_of(spark), rows_of(local)
     expected = answer(query, state.data, convert_params(query.params, params))
-    compare(query, _settled(query, found, here), expected)
+    compare(query, _recovered(query, actual, here), expected)
 
 
-def _settled(
-    query: CheckedRead, found: list[tuple[Any, ...]], here: list[tuple[Any, ...]]
+def _recovered(
+    query: CheckedRead, actual: list[tuple[Any, ...]], here: list[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
     """The rows of Spark, with sums of great numbers as the other engine has them where near."""
-    if len(found) != len(here):
-        return found
+    if len(actual) != len(here):
+        return actual
     great = [_adds_great_numbers(column.expr) for column in query.columns]
 
     def near(value: Any, other: Any, is_great: bool) -> Any:
@@ -85,8 +85,8 @@ def _settled(
         return other if abs(value - other) <= _CANCELLED else value
 
     if not any(great):
-        return found
-    return [tuple(map(near, row, other, great)) for row, other in zip(found, here, strict=True)]
+        return actual
+    return [tuple(map(near, row, other, great)) for row, other in zip(actual, here, strict=True)]
 
 
 def _adds_great_numbers(expr: typed.TypedExpr) -> bool:

@@ -111,7 +111,7 @@ def test_settings_arrive_as_they_are_and_no_command_line_shows_them(spark: Spark
     assert spark.jvm is not None
     below = descendants(os.getpid())
     assert spark.jvm.pid in below
-    assert not any("hush-7f3a" in text for each in below for text in arguments_of(each))
+    assert not any("hush-7f3a" in text for item in below for text in arguments_of(item))
 
 
 def test_nothing_listens_but_on_loopback(spark: SparkEngine, connect_server: str):
@@ -130,20 +130,20 @@ def listeners(process: int) -> set[tuple[str, int]]:
             own.add(os.readlink(descriptor))
         except OSError:
             continue
-    found = set()
+    matches = set()
     for name in ("tcp", "tcp6"):
         for line in (folder / "net" / name).read_text("utf-8").splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
                 host, port = fields[1].split(":")
-                found.add((address(host), int(port, 16)))
-    return found
+                matches.add((address(host), int(port, 16)))
+    return matches
 
 
 def address(text: str) -> str:
     words = [bytes.fromhex(text[at : at + 8])[::-1] for at in range(0, len(text), 8)]
-    found = ip_address(b"".join(words))
-    return str(getattr(found, "ipv4_mapped", None) or found)
+    actual = ip_address(b"".join(words))
+    return str(getattr(actual, "ipv4_mapped", None) or actual)
 
 
 # -- what is missing ------------------------------------------------------------------------------

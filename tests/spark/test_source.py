@@ -186,17 +186,17 @@ def test_a_filter_is_a_condition_of_the_query_language(graph: Graph, columns: st
     )
     graph.load({"Person": rows})
     for condition, wanted in CONDITIONS.items():
-        found = here(graph, type="Person", columns=columns, filter=condition)
-        assert sorted(row["name"] for row in found) == sorted(f"p{n}" for n in wanted), condition
+        actual = here(graph, type="Person", columns=columns, filter=condition)
+        assert sorted(row["name"] for row in actual) == sorted(f"p{n}" for n in wanted), condition
         if columns != "name":
-            assert all(row["photo"] == b"x" * int(row["name"][1:]) for row in found)
+            assert all(row["photo"] == b"x" * int(row["name"][1:]) for row in actual)
 
 
 def test_edges_are_filtered_by_their_ends_too(graph: Graph):
     ends = {"from": ["p0", "p1", "p1"], "to": ["p1", "p2", "p0"], "since": [1, 2, 3]}
     graph.load({"Person": people(3), "Knows": pa.table(ends)})
-    found = here(graph, type="Knows", columns="dst", filter='from = "p1" and since > 2')
-    assert found == [{"dst": "p0"}]
+    actual = here(graph, type="Knows", columns="dst", filter='from = "p1" and since > 2')
+    assert actual == [{"dst": "p0"}]
 
 
 def test_scans_of_one_graph_do_not_mix_their_filters(classic: Any, graph: Graph):
@@ -320,8 +320,8 @@ def test_modes(classic: Any, graph: Graph, save_mode: str, mode: str | None, lef
     frame = classic.createDataFrame([("a", 2), ("c", 2)], "name string, age int")
     options = {} if mode is None else {"mode": mode}
     written(frame, graph, save_mode, type="Person", **options)
-    found = (json.loads(line)["data"] for line in graph.snapshot().export())
-    assert {row["name"]: row["age"] for row in found} == left
+    actual = (json.loads(line)["data"] for line in graph.snapshot().export())
+    assert {row["name"]: row["age"] for row in actual} == left
 
 
 def test_a_write_may_make_its_branch(classic: Any, graph: Graph):

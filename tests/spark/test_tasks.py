@@ -137,20 +137,20 @@ def test_a_typed_error_that_nobody_carried_keeps_its_class_and_words(engine: Spa
 
 
 def test_progress_is_told_in_the_thread_of_the_caller(engine: SparkEngine, tmp_path: Path):
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     marks = [tmp_path / name for name in "abcd"]
     threads = set()
 
     def report(done: int, total: int) -> None:
-        told.append((done, total))
+        reported.append((done, total))
         threads.add(threading.get_ident())
         # Each report lets one more task end.
-        marks[min(len(told), len(marks)) - 1].touch()
+        marks[min(len(reported), len(marks)) - 1].touch()
 
     assert engine.tasks(work.wait_for, marks, "waiting", report=report) == list("abcd")
-    assert told[-1] == (4, 4)
-    assert told == sorted(set(told))
-    assert {total for _, total in told} == {4}
+    assert reported[-1] == (4, 4)
+    assert reported == sorted(set(reported))
+    assert {total for _, total in reported} == {4}
     assert threads == {threading.get_ident()}
 
 
@@ -190,13 +190,13 @@ def test_an_interruption_of_the_caller_ends_the_job(spark: SparkEngine, tmp_path
 
 
 def test_jobs_of_several_threads_do_not_disturb_each_other(engine: SparkEngine, tmp_path: Path):
-    cancel, found = Cancel(), []
+    cancel, actual = Cancel(), []
     mark = tmp_path / "go"
     waiting = tmp_path / "waiting"
     waiting.mkdir()
 
     def work_on() -> None:
-        found.extend(engine.tasks(work.wait_for, [mark], "working"))
+        actual.extend(engine.tasks(work.wait_for, [mark], "working"))
 
     other = threading.Thread(target=work_on)
     other.start()
@@ -209,7 +209,7 @@ def test_jobs_of_several_threads_do_not_disturb_each_other(engine: SparkEngine, 
         engine.tasks(work.wait_for_ever, [waiting], "waiting", cancel=cancel, check=check)
     mark.touch()
     other.join()
-    assert found == ["go"]
+    assert actual == ["go"]
 
 
 # -- secrets --------------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def test_no_plan_and_no_log_shows_what_a_share_holds(
     engine: SparkEngine, spark: SparkEngine, capfd
 ):
     secret = "very-secret-8d1f"
-    shares = [work.Access("s3://bucket/g", {"aws_secret_access_key": secret})] * 3
-    assert engine.tasks(work.use_secret, shares, "using") == [len(secret)] * 3
-    task_frame(engine.session, work.use_secret, shares, "using").explain(extended=True)
+    splits = [work.Access("s3://bucket/g", {"aws_secret_access_key": secret})] * 3
+    assert engine.tasks(work.use_secret, splits, "using") == [len(secret)] * 3
+    task_frame(engine.session, work.use_secret, splits, "using").explain(extended=True)
     shown = capfd.readouterr()
     assert "MapInArrow" in shown.out
     assert spark.jvm is not None

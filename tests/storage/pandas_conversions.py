@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
-answers: dict[str, str] = {}
+responses: dict[str, str] = {}
 
 
 def answer(name, call):
@@ -28,7 +28,7 @@ def answer(name, call):
         value = call()
     except Exception as error:
         value = error
-    answers[name] = f"{type(value).__module__}.{type(value).__qualname__} {value!s}"
+    responses[name] = f"{type(value).__module__}.{type(value).__qualname__} {value!s}"
 
 
 # Before anybody imported pandas.
@@ -127,4 +127,4 @@ answer(
     lambda: issubclass(pd.DataFrame, shim._data_frame) and isinstance(frame, shim._data_frame),
 )
 answer("modules", lambda: sys.modules["pandas"] is pd and type(pd).__name__)
-print(json.dumps(answers))
+print(json.dumps(responses))

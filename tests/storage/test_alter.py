@@ -171,7 +171,7 @@ def test_a_new_column_never_shows_what_a_dropped_one_held(store):
     columns = [*keep("id"), *(ColumnPlan(SCHEMA.field(n), None) for n in SCHEMA.names[1:])]
     commit(store, stage_alter(store, newest(store), columns))
     assert read(store) == [
-        {"id": each, "age": None, "tags": None, "text": None} for each in ("a", "b", "c")
+        {"id": item, "age": None, "tags": None, "text": None} for item in ("a", "b", "c")
     ]
 
 
@@ -235,8 +235,8 @@ def test_indexes_follow_a_column_to_its_new_name(store):
         ColumnPlan(SCHEMA.field("text").with_name("story"), "text"),
     ]
     commit(store, stage_alter(store, newest(store), columns))
-    found = newest(store).indexes()
-    assert {name: each.complete for name, each in found.items()} == {
+    actual = newest(store).indexes()
+    assert {name: item.complete for name, item in actual.items()} == {
         "years_equality": True,
         "story_text": True,
     }

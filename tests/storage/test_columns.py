@@ -61,8 +61,8 @@ def store(tmp_path):
 
 
 def unfilled(table, wanted, fragments=(0, 1)):
-    found = unfilled_rows(table, wanted, ["id"], fragments, 1000)
-    return [row["id"] for batch in found for row in batch.to_pylist()]
+    actual = unfilled_rows(table, wanted, ["id"], fragments, 1000)
+    return [row["id"] for batch in actual for row in batch.to_pylist()]
 
 
 def update(table, fragment, **vectors):

@@ -50,8 +50,8 @@ def at(uri, version=None):
 
 
 def rewritten(uri, parts=(0, 1, 2)):
-    table, place = at(uri)
-    return table, place, compact(compaction_split(table, place, parts))
+    table, location = at(uri)
+    return table, location, compact(compaction_split(table, location, parts))
 
 
 def commit(uri, *steps):
@@ -62,8 +62,8 @@ def commit(uri, *steps):
 
 
 def indexed(uri, spec, parts, dropped=()):
-    table, place = at(uri)
-    built = build_segment(IndexBuild(place, spec, tuple(parts)))
+    table, location = at(uri)
+    built = build_segment(IndexBuild(location, spec, tuple(parts)))
     return commit(uri, stage_segments(table, 0, [built], dropped))
 
 
@@ -71,7 +71,7 @@ def rows_of(dataset):
     return dataset.to_table(columns=["id", *STAMPS], with_row_id=True).sort_by("id").to_pylist()
 
 
-def found(dataset, words):
+def actual(dataset, words):
     rows = dataset.to_table(columns=["id"], full_text_query=MatchQuery(words, "text"))
     return sorted(rows["id"].to_pylist())
 
@@ -98,18 +98,18 @@ def test_parts_that_are_rewritten_need_not_be_neighbours_and_come_last(uri):
 def test_a_text_segment_may_not_know_a_half_of_what_is_rewritten(uri):
     """So such a segment is dropped in a step before."""
     indexed(uri, TEXT, [0, 1])
-    table, place, done = rewritten(uri)
+    table, location, done = rewritten(uri)
     steps = stage_before_indexes(table, [], [], [done])
     with pytest.raises(OSError, match="split of indexed and non-indexed"):
         commit(uri, *steps)
     dropped = segments_of(table)[TEXT.name]
     steps = stage_before_indexes(table, [], dropped, [done])
-    with as_if_committed(place, steps) as view:
+    with as_if_committed(location, steps) as view:
         (part,) = open_version(view).fragments()
         built = build_segment(IndexBuild(view, TEXT, (part.number,)))
     after = commit(uri, *steps, stage_segments(table, len(steps), [built], ()))
     assert after.version == table.version + 3
-    assert found(after, "b2") == ["b2"]
+    assert actual(after, "b2") == ["b2"]
     assert [s.fragments for s in segments_of(Table(TableRef("t"), after))[TEXT.name]] == [{3}]
 
 
@@ -129,20 +129,20 @@ def test_beside_an_older_text_segment_a_changed_row_is_found_by_its_old_words(ur
     rows = pa.table({"id": ["a0"], "text": ["changed"]}, SCHEMA)
     transaction, _ = dataset.merge_insert("id").when_matched_update_all().execute_uncommitted(rows)
     LanceDataset.commit(dataset, transaction)
-    assert found(lance.dataset(uri), "a0") == []
+    assert actual(lance.dataset(uri), "a0") == []
     table, _ = at(uri)
     (old,) = segments_of(table)[TEXT.name]
     assert oldest_rows(table, [3]) == {3: 2}
     assert old.version >= 2
-    assert found(indexed(uri, TEXT, [3]), "a0") == ["a0"]
+    assert actual(indexed(uri, TEXT, [3]), "a0") == ["a0"]
     table, _ = at(uri)
-    assert found(indexed(uri, TEXT, range(4), segments_of(table)[TEXT.name]), "a0") == []
+    assert actual(indexed(uri, TEXT, range(4), segments_of(table)[TEXT.name]), "a0") == []
 
 
 def test_a_view_is_of_the_version_that_was_meant_whoever_commits_meanwhile(uri):
-    table, place, done = rewritten(uri)
+    table, location, done = rewritten(uri)
     append(uri, "late")
-    with as_if_committed(place, stage_before_indexes(table, [], [], [done])) as view:
+    with as_if_committed(location, stage_before_indexes(table, [], [], [done])) as view:
         assert [part.rows for part in open_version(view).fragments()] == [6]
     assert lance.dataset(uri).version == 5
 

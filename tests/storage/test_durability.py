@@ -81,8 +81,8 @@ class Disk:
 
     def unsafe(self, *tops: str) -> list[str]:
         """What is not safe yet, everywhere or below some directories."""
-        found = {path for path in self._bytes | self._names if not is_passing(path)}
-        return sorted(path for path in found if not tops or path.split("/")[0] in tops)
+        actual = {path for path in self._bytes | self._names if not is_passing(path)}
+        return sorted(path for path in actual if not tops or path.split("/")[0] in tops)
 
 
 def _folder(path: str) -> str:

@@ -39,16 +39,16 @@ def test_a_failure_is_raised(threads):
 
 def test_a_closed_stream_starts_nothing_more():
     started: list[int] = []
-    asked = threading.Event()
+    requested = threading.Event()
 
     def start(task: int) -> None:
         started.append(task)
         if task:
-            asked.wait(30)
+            requested.wait(30)
 
     results = ThreadExecutor(1).stream(start, range(1000))
     next(results)
     # Set once the close below has dropped what waits; it returns when the running task ends.
-    threading.Timer(0.3, asked.set).start()
+    threading.Timer(0.3, requested.set).start()
     results.close()
     assert 1 <= len(started) < 1000

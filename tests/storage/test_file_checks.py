@@ -47,8 +47,8 @@ def top(tmp_path_factory) -> Path:
 
 
 def files_in(top: Path, *folders: str) -> list[str]:
-    found = [path for folder in folders for path in (top / folder).rglob("*") if path.is_file()]
-    return sorted(str(path.relative_to(top)) for path in found)
+    actual = [path for folder in folders for path in (top / folder).rglob("*") if path.is_file()]
+    return sorted(str(path.relative_to(top)) for path in actual)
 
 
 def cuts(raw: bytes) -> set[int]:
@@ -56,7 +56,7 @@ def cuts(raw: bytes) -> set[int]:
     return {0, 1, 3, 15, len(raw) // 3, len(raw) // 2, len(raw) - 40, len(raw) - 1} - {len(raw)}
 
 
-def each_cut(top: Path, name: str, tmp_path: Path):
+def one_cut(top: Path, name: str, tmp_path: Path):
     raw = (top / name).read_bytes()
     target = tmp_path / name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def test_a_whole_file_passes_and_no_cut_of_it_does(top, tmp_path):
     for name in names:
         size = os.path.getsize(top / name)
         assert check_new_file(str(top), NewFile(name)).size == size
-        for _ in each_cut(top, name, tmp_path):
+        for _ in one_cut(top, name, tmp_path):
             with pytest.raises(Damaged):
                 check_new_file(str(tmp_path), NewFile(name))
 
@@ -109,7 +109,7 @@ def test_a_version_file_says_its_number_and_its_transaction(top, tmp_path):
         made_by = lance.dataset(top, version=number).read_transaction(number)
         assert content.transaction_id == made_by.uuid
         assert content.transaction == (top / content.files[1]).read_bytes()
-        for path in each_cut(top, name, tmp_path):
+        for path in one_cut(top, name, tmp_path):
             with pytest.raises(Damaged) as caught:
                 check_version_file(str(path))
             assert caught.value.unreadable_version
@@ -121,7 +121,7 @@ def test_a_transaction_file_is_compared_with_its_copy(top, tmp_path):
     transaction = content.files[1]
     check_transaction_file(str(top / transaction), content)
     check_transaction_file(str(top / transaction), content._replace(transaction=None))
-    for path in each_cut(top, transaction, tmp_path):
+    for path in one_cut(top, transaction, tmp_path):
         with pytest.raises(Damaged):
             check_transaction_file(str(path), content)
 
@@ -156,10 +156,10 @@ def test_damage_on_a_full_disk_says_so(tmp_path, monkeypatch):
     damage = Damaged(str(tmp_path / "data" / "x.lance"), "it is empty")
     assert isinstance(damage.error(), StorageUnavailable)
     (tmp_path / "data").mkdir()
-    found = os.statvfs(tmp_path)
+    actual = os.statvfs(tmp_path)
 
     class Full:
-        f_bavail, f_frsize, f_files, f_favail = 0, found.f_frsize, found.f_files, found.f_favail
+        f_bavail, f_frsize, f_files, f_favail = 0, actual.f_frsize, actual.f_files, actual.f_favail
 
     monkeypatch.setattr(os, "statvfs", lambda path: Full)
     assert isinstance(damage.error(), StorageFull)

@@ -79,21 +79,21 @@ def store(datasets):
 
 
 def write(datasets, table, data, ref=REF):
-    place = pickle.loads(pickle.dumps(fragment_target(datasets, table, ref)))
-    return place, write_staged_fragments(place, SCHEMA, data.to_batches())
+    location = pickle.loads(pickle.dumps(fragment_target(datasets, table, ref)))
+    return location, write_staged_fragments(location, SCHEMA, data.to_batches())
 
 
 def content(table):
-    found = table.read(["id", "age", "tags"])
-    return {row["id"]: (row["age"], row["tags"]) for row in found.to_pylist()}
+    actual = table.read(["id", "age", "tags"])
+    return {row["id"]: (row["age"], row["tags"]) for row in actual.to_pylist()}
 
 
 def test_parts_are_part_of_no_version_until_they_are_committed(datasets, store):
     table = store.open(REF, 2)
-    place, parts = write(datasets, table, rows(cy=50, dee=60))
+    location, parts = write(datasets, table, rows(cy=50, dee=60))
     assert [part.rows for part in parts] == [2]
     assert store.head(REF, 2) == 2
-    read = pa.Table.from_batches(read_staged_fragments(place, parts, ["id", "age"]))
+    read = pa.Table.from_batches(read_staged_fragments(location, parts, ["id", "age"]))
     assert read.to_pydict() == {"id": ["cy", "dee"], "age": [50, 60]}
     done = store.commit_staged(store.stage_fragments(table, parts, replaces=False))
     assert content(store.open(REF, done.version)) == {
@@ -121,21 +121,21 @@ def test_a_table_whose_columns_changed_takes_parts_too(datasets, store):
     table = store.open(REF, store.head(REF))
     schema = pa.schema([*(f for f in SCHEMA if f.name != "tags"), pa.field("note", pa.string())])
     data = rows(cy=50).drop_columns(["tags"]).append_column("note", pa.array(["n"]))
-    place = fragment_target(datasets, table, REF)
-    parts = write_staged_fragments(place, schema, data.cast(schema).to_batches())
+    location = fragment_target(datasets, table, REF)
+    parts = write_staged_fragments(location, schema, data.cast(schema).to_batches())
     done = store.commit_staged(store.stage_fragments(table, parts, replaces=False))
-    found = store.open(REF, done.version).read(["id", "age", "note"]).to_pylist()
-    assert found[-1] == {"id": "cy", "age": 50, "note": "n"}
-    assert found[0] == {"id": "ana", "age": 30, "note": None}
+    actual = store.open(REF, done.version).read(["id", "age", "note"]).to_pylist()
+    assert actual[-1] == {"id": "cy", "age": 50, "note": "n"}
+    assert actual[0] == {"id": "ana", "age": 30, "note": None}
 
 
 def test_parts_may_be_written_for_a_branch_that_has_no_copy_yet(datasets, store):
     table = store.open(REF, 2)
     branch = TableRef(REF.location, "review")
-    place, early = write(datasets, table, rows(cy=50), branch)
+    path, early = write(datasets, table, rows(cy=50), branch)
     InlineTables(datasets).create_branch(REF, 2, "review")
     # It was not there when the place was looked up; that makes no difference.
-    late = write_staged_fragments(place, SCHEMA, rows(dee=60).to_batches())
+    late = write_staged_fragments(path, SCHEMA, rows(dee=60).to_batches())
     copy = store.open(branch, store.head(branch))
     require_fragment_files(datasets, branch, [*early, *late])
     done = store.commit_staged(store.stage_fragments(copy, [*early, *late], replaces=False))
@@ -160,16 +160,16 @@ def test_an_upsert_by_parts_makes_what_an_upsert_by_lance_makes(datasets, store)
     changed = rows(bo=41, k007=-7, one=-1, two=-2)
     new = rows(zoe=70)
 
-    place, replaced = write(datasets, before, changed)
-    added = write_staged_fragments(place, SCHEMA, new.to_batches())
+    location, replaced = write(datasets, before, changed)
+    added = write_staged_fragments(location, SCHEMA, new.to_batches())
     wanted = changed["id"].combine_chunks()
     where = pickle.loads(pickle.dumps(locate_table(datasets, before)))
-    shares = [[fragment.number] for fragment in before.fragments()]
-    found = [delete_keys(where, share, "id", wanted) for share in shares]
+    splits = [[fragment.number] for fragment in before.fragments()]
+    actual = [delete_keys(where, split, "id", wanted) for split in splits]
     row_ids = np.zeros(len(wanted), np.int64)
-    for positions, ids, _ in found:
+    for positions, ids, _ in actual:
         row_ids[positions] = ids
-    deletions = Deletions.of(each[2] for each in found)
+    deletions = Deletions.of(item[2] for item in actual)
     # The fragment of which every row is replaced is gone.
     assert (deletions.rows, len(deletions.changed), len(deletions.removed)) == (4, 2, 1)
     staged = store.stage_upsert_fragments(before, deletions, [(replaced[0], row_ids)], added)
@@ -183,9 +183,10 @@ def test_an_upsert_by_parts_makes_what_an_upsert_by_lance_makes(datasets, store)
 
 def _with_stamps(datasets, version):
     dataset = lance.dataset(datasets.root.path(REF.path), version=version)
-    found = dataset.to_table(columns=["id", "age", *STAMPS], with_row_id=True)
+    actual = dataset.to_table(columns=["id", "age", *STAMPS], with_row_id=True)
     return sorted(
-        (r["id"], r["age"], r["_rowid"], *(r[stamp] for stamp in STAMPS)) for r in found.to_pylist()
+        (r["id"], r["age"], r["_rowid"], *(r[stamp] for stamp in STAMPS))
+        for r in actual.to_pylist()
     )
 
 
@@ -197,7 +198,8 @@ def _by_lance(datasets, version, data):
     table = store.open(ref, store.head(ref))
     done = store.commit_staged(store.stage_upsert(table, data))
     dataset = lance.dataset(datasets.root.path(ref.path), version=done.version)
-    found = dataset.to_table(columns=["id", "age", *STAMPS], with_row_id=True)
+    actual = dataset.to_table(columns=["id", "age", *STAMPS], with_row_id=True)
     return sorted(
-        (r["id"], r["age"], r["_rowid"], *(r[stamp] for stamp in STAMPS)) for r in found.to_pylist()
+        (r["id"], r["age"], r["_rowid"], *(r[stamp] for stamp in STAMPS))
+        for r in actual.to_pylist()
     )

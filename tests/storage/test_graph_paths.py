@@ -37,9 +37,9 @@ LEADS_OUT = tuple(
 
 @pytest.fixture
 def outside(tmp_path):
-    found = Outside(tmp_path)
-    yield found
-    found.close()
+    actual = Outside(tmp_path)
+    yield actual
+    actual.close()
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def test_an_altered_column_has_the_bytes_that_lance_would_write(field):
     renamed = field.with_name("other").with_nullable(not field.nullable)
     wanted = new_column(renamed, 5)
     assert new_column(field, 5).altered("other", renamed.nullable) == wanted
-    assert min(each.id for each in wanted.fields) == 5
+    assert min(item.id for item in wanted.fields) == 5
 
 
 def test_a_column_in_an_unknown_format_is_an_internal_error():

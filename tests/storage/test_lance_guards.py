@@ -153,8 +153,8 @@ def test_a_branch_is_made_from_a_version_of_a_branch(uri):
         parent = LanceDataset.commit(parent, staged(parent, "append", name), max_retries=0)
     child = lance.dataset(uri).create_branch("b", ("a", 2))
     assert (child.version, ids(child)) == (2, ["x"])
-    known = lance.dataset(uri).branches.list()["b"]
-    assert (known["parent_branch"], known["parent_version"]) == ("a", 2)
+    existing = lance.dataset(uri).branches.list()["b"]
+    assert (existing["parent_branch"], existing["parent_version"]) == ("a", 2)
 
 
 def test_a_handle_of_a_branch_moves_between_versions_of_that_branch(uri):
@@ -307,10 +307,10 @@ def test_several_indexes_are_one_commit_and_tell_what_they_cover(uri):
 
 def test_the_tag_of_a_local_file_is_that_of_the_store_below_lance(uri, tmp_path):
     path = f"t/{version_file(1)}"
-    found = ObjectStore(parse_root(str(tmp_path))).head(path)
+    actual = ObjectStore(parse_root(str(tmp_path))).head(path)
     theirs = LocalStore(str(tmp_path)).head(path)["e_tag"]
     assert theirs is not None
-    assert found.e_tag == theirs.strip('"')
+    assert actual.e_tag == theirs.strip('"')
 
 
 # -- failures -------------------------------------------------------------------------------------

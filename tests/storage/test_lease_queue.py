@@ -113,9 +113,9 @@ def test_processes_that_take_a_lease_all_the_time_do_not_overtake(folder, log, s
         with LeaseQueue(str(folder)).ticket() as mine:
             before = [file.stat().st_size for file in files]
             wait_until(mine.is_next)
-            turns = [file.stat().st_size - b for file, b in zip(files, before, strict=True)]
+            rounds = [file.stat().st_size - b for file, b in zip(files, before, strict=True)]
         # The turn that each may have begun, and one for which it came before us.
-        assert max(turns) <= 2
+        assert max(rounds) <= 2
     log.touch()
     for worker in busy:
         worker.join(PATIENCE)

@@ -55,11 +55,11 @@ def threads_queued(leases):
 
 def test_a_lease_has_one_holder_among_threads(leases):
     with leases.acquire([NAME], timeout=1):
-        found = []
-        thread = threading.Thread(target=lambda: found.append(leases.is_free(NAME)))
+        matches = []
+        thread = threading.Thread(target=lambda: matches.append(leases.is_free(NAME)))
         thread.start()
         thread.join()
-        assert found == [False]
+        assert matches == [False]
     assert leases.is_free(NAME)
 
 
@@ -74,8 +74,8 @@ def test_a_lease_that_is_not_free_in_time_is_a_typed_conflict(leases, holder):
 
 
 def test_a_lease_that_is_held_stays_ours(leases):
-    with leases.acquire([NAME], timeout=1) as held:
-        held.check()
+    with leases.acquire([NAME], timeout=1) as kept:
+        kept.check()
 
 
 def test_a_graph_on_local_disk_has_local_leases(tmp_path):
@@ -160,10 +160,10 @@ def test_no_two_processes_hold_a_lease_at_once(tmp_path):
 
 def test_a_directory_that_comes_and_goes_is_made_again(tmp_path, monkeypatch):
     """Whoever creates a graph removes the empty directory of the leases when it is done."""
-    real, turns = os.makedirs, iter(range(3))
+    real, rounds = os.makedirs, iter(range(3))
 
     def vanishes(path, **how):
-        if next(turns, None) is not None:
+        if next(rounds, None) is not None:
             raise FileExistsError(path)
         real(path, **how)
 

@@ -30,9 +30,9 @@ def record(objects, monkeypatch):
         monkeypatch.setattr(time, "time_ns", lambda: int(at * 1e9))
         before = set(objects.list(FOLDER))
         checksums = Checksums(objects)
-        for path, each in sums.items():
+        for path, item in sums.items():
             folder, _, name = path.rpartition("/")
-            checksums.note(folder, [name], {name: each})
+            checksums.note(folder, [name], {name: item})
         checksums.record(now=True)
         (name,) = set(objects.list(FOLDER)) - before
         return name

@@ -163,8 +163,8 @@ def test_row_ids_survive_an_upsert(store):
     before = store.open(REF, 2).read(["id"], row_ids=True)
     ids = dict(zip(before["id"].to_pylist(), before["_rowid"].to_pylist(), strict=True))
     store.commit_staged(store.stage_upsert(store.open(REF, 2), rows(bo=41)))
-    found = store.open(REF, 3).take([ids["bo"], ids["ana"]], ["id", "age"])
-    assert found.to_pylist() == [{"id": "bo", "age": 41}, {"id": "ana", "age": 30}]
+    actual = store.open(REF, 3).take([ids["bo"], ids["ana"]], ["id", "age"])
+    assert actual.to_pylist() == [{"id": "bo", "age": 41}, {"id": "ana", "age": 30}]
 
 
 def test_a_handle_is_opened_once(store, monkeypatch):

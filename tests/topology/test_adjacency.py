@@ -29,24 +29,26 @@ def test_neighbours_come_once_and_in_order(pairs, sources):
     """Also for sources beyond the greatest, and for one that is asked for twice."""
     adjacency = Adjacency.of(*ends(pairs))
     owners, targets = adjacency.neighbours(np.array(sources, np.int32))
-    found = list(zip(owners.tolist(), targets.tolist(), strict=True))
-    assert found == [(i, t) for i, s in enumerate(sources) for t in neighbours(pairs, s)]
+    actual = list(zip(owners.tolist(), targets.tolist(), strict=True))
+    assert actual == [(i, t) for i, s in enumerate(sources) for t in neighbours(pairs, s)]
     degrees = adjacency.degrees(np.array(sources, np.int32)).tolist()
     assert degrees == [len(neighbours(pairs, s)) for s in sources]
 
 
 @pytest.mark.parametrize("bits", [0, 1 << 28])
 @pytest.mark.parametrize("few", [0, 4])
-@given(pairs=PAIRS, asked=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=40))
-def test_membership(few, bits, pairs, asked):
+@given(
+    pairs=PAIRS, requested=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=40)
+)
+def test_membership(few, bits, pairs, requested):
     """By looking at each neighbour, by bits, and by a search."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adjacencies, "_FEW_NEIGHBOURS", few)
         patch.setattr(adjacencies, "_MOST_BITS", bits)
         adjacency = Adjacency.of(*ends(pairs))
         for _ in range(2):
-            found = adjacency.contains(*ends(asked)).tolist()
-            assert found == [pair in set(pairs) for pair in asked]
+            actual = adjacency.contains(*ends(requested)).tolist()
+            assert actual == [pair in set(pairs) for pair in requested]
 
 
 @given(PAIRS, PAIRS)
@@ -61,11 +63,11 @@ def test_edges_that_are_added_later_are_as_if_they_had_always_been_there(before,
 def test_edges_come_each_with_its_row(pairs, sources):
     rows = np.arange(len(pairs), dtype=np.int64) + 100
     adjacency = EdgeAdjacency.of(*ends(pairs), rows)
-    found = adjacency.edges(np.array(sources, np.int32))
+    actual = adjacency.edges(np.array(sources, np.int32))
     expected = [
-        (place, dst, 100 + row)
-        for place, source in enumerate(sources)
+        (location, dst, 100 + row)
+        for location, source in enumerate(sources)
         for row, (src, dst) in enumerate(pairs)
         if src == source
     ]
-    assert sorted(zip(*(part.tolist() for part in found), strict=True)) == sorted(expected)
+    assert sorted(zip(*(part.tolist() for part in actual), strict=True)) == sorted(expected)

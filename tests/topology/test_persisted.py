@@ -136,9 +136,9 @@ def test_every_single_bit_may_flip(people):
     traversed(people)
     for path in sorted(Path(people.uri, FOLDER).glob("edges-*")):
         whole = path.read_bytes()
-        for place in range(0, len(whole), 97):
+        for location in range(0, len(whole), 97):
             data = bytearray(whole)
-            data[place] ^= 1 << (place % 8)
+            data[location] ^= 1 << (location % 8)
             path.write_bytes(bytes(data))
             with Graph.open(people.uri, "r") as other:
                 assert traversed(other) == EXPECTED

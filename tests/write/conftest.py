@@ -25,9 +25,9 @@ def templates(tmp_path_factory):
 
 
 def _copy(templates, name, tmp_path):
-    place = tmp_path / "g.omni"
-    shutil.copytree(templates / name, place)
-    return place
+    location = tmp_path / "g.omni"
+    shutil.copytree(templates / name, location)
+    return location
 
 
 @pytest.fixture

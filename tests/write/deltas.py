@@ -28,9 +28,9 @@ APPEND, UPSERT, UPDATE = Effect.APPEND, Effect.UPSERT, Effect.UPDATE
 OVERWRITE, DELETE = Effect.OVERWRITE, Effect.DELETE
 
 
-def fill(place):
+def fill(location):
     """Nodes a, b, c of P and x, y of Q, and edges between them."""
-    with Graph.init(place, SCHEMA, durability="os") as graph:
+    with Graph.init(location, SCHEMA, durability="os") as graph:
         people = [
             {"name": "a", "mail": "a@", "first": "A", "last": "One"},
             {"name": "b", "mail": "b@", "first": "B", "last": "One"},
@@ -78,7 +78,7 @@ def judged(graph, *deltas, limit=None):
     return validator.judge(graph._handle.store.manifest(None).current(), limit)
 
 
-def found(graph, *deltas):
+def actual(graph, *deltas):
     """What breaks rules, as (class, row id, position)."""
     return [(v.error_class, v.row_id, v.row) for v in judged(graph, *deltas).violations]
 

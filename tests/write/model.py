@@ -57,12 +57,12 @@ class Outcome:
 def selected(condition, row_id, row):
     """Whether a condition keeps a row; a null keeps none but where null is asked for."""
     column, operator, value = condition
-    found = row_id if column == "id" else row[column]
+    actual = row_id if column == "id" else row[column]
     if operator == "is null":
-        return found is None
-    if found is None or value is None:
+        return actual is None
+    if actual is None or value is None:
         return False
-    return found == value if operator == "=" else found < value
+    return actual == value if operator == "=" else actual < value
 
 
 def spelled(kind, condition):
@@ -142,16 +142,16 @@ def _delete(state, kind, gone, met):
 
 def records(rows):
     """Rows as they stand in a file."""
-    found = []
+    matches = []
     for kind, row_id, row in rows:
         data = {name: value for name, value in row.items() if name not in ("src", "dst")}
         if row_id is not None:
             data["name" if kind == "Person" else "id"] = row_id
         if kind in ENDS:
-            found.append({"edge": kind, "from": row["src"], "to": row["dst"], "data": data})
+            matches.append({"edge": kind, "from": row["src"], "to": row["dst"], "data": data})
         else:
-            found.append({"type": kind, "data": data})
-    return found
+            matches.append({"type": kind, "data": data})
+    return matches
 
 
 def load(state, mode, rows):
@@ -181,23 +181,23 @@ def load(state, mode, rows):
 
 def broken(before, after):
     """The kinds of rules that a new state breaks; the old one broke none."""
-    found = []
+    matches = []
     people = after["Person"].values()
     if any(map(_is_wrong, people)):
-        found.append(ValueViolation)
+        matches.append(ValueViolation)
     mails = Counter(row["mail"] for row in people if row["mail"] is not None)
     if max(mails.values(), default=0) > 1:
-        found.append(UniqueViolation)
+        matches.append(UniqueViolation)
     for edge, (source, target) in ENDS.items():
         rows = after[edge].values()
         if any(r["src"] not in after[source] or r["dst"] not in after[target] for r in rows):
-            found.append(OrphanEdge)
+            matches.append(OrphanEdge)
         now = Counter(row["src"] for row in rows)
         had = {row["src"] for row in before[edge].values()}
         too_few = edge == "About" and any(s in after[source] and not now[s] for s in had)
         if too_few or max(now.values(), default=0) > MOST[edge]:
-            found.append(CardinalityViolation)
-    return found
+            matches.append(CardinalityViolation)
+    return matches
 
 
 def _is_wrong(person):
@@ -209,14 +209,14 @@ def with_ids(model, real):
 
     Rows that differ in nothing but a placeholder are alike, so any assignment is right.
     """
-    found = {}
+    matches = {}
     for kind, rows in model.items():
-        known = {row_id: row for row_id, row in rows.items() if not row_id.startswith("new ")}
-        fresh = [i for i in real[kind] if i not in known]
+        existing = {row_id: row for row_id, row in rows.items() if not row_id.startswith("new ")}
+        fresh = [i for i in real[kind] if i not in existing]
         fresh.sort(key=lambda row_id, there=real[kind]: _order(there[row_id]))
         waiting = [row for row_id, row in rows.items() if row_id.startswith("new ")]
-        found[kind] = known | dict(zip(fresh, sorted(waiting, key=_order), strict=True))
-    return found
+        matches[kind] = existing | dict(zip(fresh, sorted(waiting, key=_order), strict=True))
+    return matches
 
 
 def _order(row):

@@ -305,14 +305,14 @@ def test_tuples_that_look_alike_when_joined_stay_apart(graph):
     firsts, seconds = ["a", 'a","1', "a,1"], [1, 1, 1]
     graph.append({"Pair": pa.table({"first": firsts, "second": pa.array(seconds, pa.int32())})})
     assert len(set(ids(graph, "Pair"))) == 3
-    assert all(len(json.loads(found)) == 2 for found in ids(graph, "Pair"))
+    assert all(len(json.loads(actual)) == 2 for actual in ids(graph, "Pair"))
 
 
 def test_rows_without_a_key_get_new_ids_or_keep_theirs(graph):
     graph.append({"Free": pa.table({"text": ["x"] * 50})})
     made = ids(graph, "Free")
     assert len(set(made)) == 50
-    assert all(len(found) == 26 for found in made)
+    assert all(len(actual) == 26 for actual in made)
     graph.append({"Free": pa.table({"id": ["mine"], "text": ["y"]})})
     assert "mine" in ids(graph, "Free")
 
@@ -500,8 +500,8 @@ def test_blobs_come_back_byte_for_byte(graph):
     stored = lance.dataset(f"{graph.uri}/{location}").to_table(
         columns=["slug", "body"], blob_handling="all_binary"
     )
-    found = dict(zip(stored["slug"].to_pylist(), stored["body"].to_pylist(), strict=True))
-    assert found == dict(zip("abcd", bodies, strict=True))
+    actual = dict(zip(stored["slug"].to_pylist(), stored["body"].to_pylist(), strict=True))
+    assert actual == dict(zip("abcd", bodies, strict=True))
     assert graph.snapshot().read("Doc", ["slug", "i32"]).num_rows == 4
 
 
@@ -512,8 +512,8 @@ def test_many_rows_are_one_commit(graph):
         | {"Cites": pa.table({"src": slugs[:-1], "dst": slugs[1:]})}
     )
     assert (receipt.affected_nodes, receipt.affected_edges, receipt.version) == (20_000, 19_999, 2)
-    found = graph.snapshot().read("Doc", ["slug"], pc.field("i32") == 777)
-    assert found["slug"].to_pylist() == ["d00777"]
+    actual = graph.snapshot().read("Doc", ["slug"], pc.field("i32") == 777)
+    assert actual["slug"].to_pylist() == ["d00777"]
 
 
 @pytest.mark.parametrize(

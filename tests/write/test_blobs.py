@@ -216,46 +216,46 @@ def test_sizes_are_known_without_reading(tmp_path):
 HINT = "pass allow_local_files=True to store the content of files that the data names"
 
 
-def by_record(graph, place, value, **how):
+def by_record(graph, location, value, **how):
     graph.load([doc("a", value)], **how)
 
 
-def by_file(graph, place, value, **how):
-    (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
-    graph.load(place / "x.ndjson", **how)
+def by_file(graph, location, value, **how):
+    (location / "x.ndjson").write_text(json.dumps(doc("a", value)))
+    graph.load(location / "x.ndjson", **how)
 
 
-def by_csv(graph, place, value, **how):
-    (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
-    graph.load(place / "Doc.csv", **how)
+def by_csv(graph, location, value, **how):
+    (location / "Doc.csv").write_text(f"slug,body\na,{value}\n")
+    graph.load(location / "Doc.csv", **how)
 
 
-def by_shares(graph, place, value, **how):
+def by_splits(graph, location, value, **how):
     """As a load on Spark does it."""
-    (place / "x.ndjson").write_text(json.dumps(doc("a", value)))
+    (location / "x.ndjson").write_text(json.dumps(doc("a", value)))
     reader = split_reader(ThreadExecutor(1))
-    job = LoadJob([str(place / "x.ndjson")], LoadMode.MERGE, **how)
+    job = LoadJob([str(location / "x.ndjson")], LoadMode.MERGE, **how)
     load_into(graph._handle.store, graph.catalog, job, LoadDestination("main"), reader)
 
 
-def by_shared_csv(graph, place, value, **how):
-    (place / "Doc.csv").write_text(f"slug,body\na,{value}\n")
+def by_shared_csv(graph, location, value, **how):
+    (location / "Doc.csv").write_text(f"slug,body\na,{value}\n")
     reader = split_reader(ThreadExecutor(1))
-    job = LoadJob([str(place / "Doc.csv")], LoadMode.MERGE, **how)
+    job = LoadJob([str(location / "Doc.csv")], LoadMode.MERGE, **how)
     load_into(graph._handle.store, graph.catalog, job, LoadDestination("main"), reader)
 
 
-def by_parameter(graph, place, value, **how):
+def by_parameter(graph, location, value, **how):
     query = """query q($b: Blob) { insert Doc { slug: "a", body: $b } }"""
     graph.mutate(query, None, {"b": value}, **how)
 
 
-def by_literal(graph, place, value, **how):
+def by_literal(graph, location, value, **how):
     query = f"""query q() {{ insert Doc {{ slug: "a", body: "{value}" }} }}"""
     graph.mutate(query, **how)
 
 
-WAYS = [by_record, by_file, by_csv, by_shares, by_shared_csv, by_parameter, by_literal]
+WAYS = [by_record, by_file, by_csv, by_splits, by_shared_csv, by_parameter, by_literal]
 
 
 @pytest.mark.parametrize("way", WAYS)

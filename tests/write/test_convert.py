@@ -181,18 +181,18 @@ def test_lists_and_vectors_that_do_not_fit(type_, value, message):
 
 def test_vectors_that_fit():
     values = [[1, 2], None, (0.5, -0.0), [1e-40, 0]]
-    found, problems = converted(VECTOR, *values)
+    actual, problems = converted(VECTOR, *values)
     assert problems == {}
-    assert found[:3] == [[1.0, 2.0], None, [0.5, 0.0]]
-    assert found[3][0] > 0
+    assert actual[:3] == [[1.0, 2.0], None, [0.5, 0.0]]
+    assert actual[3][0] > 0
 
 
 def test_a_blob_is_read_from_a_file(tmp_path):
     path = tmp_path / "with space.bin"
     path.write_bytes(b"content")
     for value in (path, path.as_uri()):
-        found = converted(PropType(Scalar.BLOB, True), value, files=LocalFiles.READ)
-        assert found == ([b"content"], {})
+        actual = converted(PropType(Scalar.BLOB, True), value, files=LocalFiles.READ)
+        assert actual == ([b"content"], {})
 
 
 def test_every_bad_row_is_named_and_the_good_ones_are_kept():
@@ -373,9 +373,9 @@ def test_a_column_is_converted_as_the_model_converts_each_value(case):
         except Misfit:
             expected.append(None)
             wrong.append(row)
-    found, problems = converted(type_, *values)
+    actual, problems = converted(type_, *values)
     assert sorted(problems) == wrong
-    assert found == expected
+    assert actual == expected
 
 
 @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ EVERYTHING = [
 ]
 
 
-def made(place, data=(), **options):
-    graph = Graph.init(place, SCHEMA, durability="os")
+def made(location, data=(), **options):
+    graph = Graph.init(location, SCHEMA, durability="os")
     if data:
         graph.load(data, **options)
     return graph
@@ -94,7 +94,7 @@ def full(tmp_path_factory):
 
 def content(graph, **at):
     """Every row of every type, bit by bit; blobs through their own reader."""
-    snapshot, found = graph.snapshot(**at), {}
+    snapshot, actual = graph.snapshot(**at), {}
     catalog = graph.catalog
     for kind in (*catalog.node_types.values(), *catalog.edge_types.values()):
         names = [n for n in kind.arrow_schema().names if n != "body"]
@@ -102,8 +102,8 @@ def content(graph, **at):
             exact = {name: _exact(value) for name, value in row.items()}
             if "body" in kind.arrow_schema().names:
                 exact["body"] = snapshot.read_blob(kind.name, row["id"], "body")
-            found[kind.name, row["id"]] = exact
-    return found
+            actual[kind.name, row["id"]] = exact
+    return actual
 
 
 def _exact(value):
@@ -177,9 +177,9 @@ def test_an_export_loads_to_the_same_graph(full, tmp_path, form, mode):
     assert count == len(EVERYTHING)
     with made(tmp_path / "g.omni", people("Old") if mode == "merge" else ()) as again:
         again.load(tmp_path / form, mode)
-        found = content(again)
-        found.pop(("Person", "Old"), None)
-        assert found == content(full)
+        actual = content(again)
+        actual.pop(("Person", "Old"), None)
+        assert actual == content(full)
         assert list(again.snapshot().export(types=["Thing"])) == list(
             full.snapshot().export(types=["Thing"])
         )
@@ -226,18 +226,18 @@ THINGS = st.fixed_dictionaries(
 @given(st.lists(THINGS, min_size=1, max_size=8))
 def test_any_values_come_back(tmp_path_factory, things):
     """Through both forms; texts keep every character, floats every bit."""
-    place = tmp_path_factory.mktemp("any")
+    location = tmp_path_factory.mktemp("any")
     data = [node("Thing", slug=str(n), **thing) for n, thing in enumerate(things)]
-    with made(place / "a.omni", data) as graph, made(place / "b.omni") as again:
-        graph.snapshot().export(place / "out", "parquet")
+    with made(location / "a.omni", data) as graph, made(location / "b.omni") as again:
+        graph.snapshot().export(location / "out", "parquet")
         again.load([json.loads(line) for line in graph.snapshot().export()])
         assert content(again) == content(graph)
         for n, thing in enumerate(things):
-            found = content(graph)["Thing", str(n)]
+            actual = content(graph)["Thing", str(n)]
             if "f64" in thing:
-                assert found["f64"] == struct.pack("<d", thing["f64"])
-            assert found["text"] == thing.get("text")
-        again.load(place / "out", "overwrite")
+                assert actual["f64"] == struct.pack("<d", thing["f64"])
+            assert actual["text"] == thing.get("text")
+        again.load(location / "out", "overwrite")
         assert content(again) == content(graph)
 
 

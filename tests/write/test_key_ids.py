@@ -32,12 +32,12 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 def test_keys_are_spelled_as_one_by_one(data, kinds):
     rows = data.draw(st.lists(st.tuples(*(st.none() | values for _, values in kinds)), max_size=5))
     arrays = [pa.array([row[n] for row in rows], kind) for n, (kind, _) in enumerate(kinds)]
-    found = spelled_keys(arrays)
-    if found is None:
+    actual = spelled_keys(arrays)
+    if actual is None:
         assert len(kinds) > 1
         assert any(_ESCAPED.search(value) for row in rows for value in row if type(value) is str)
         return
-    assert found.to_pylist() == [None if None in row else key_id(row) for row in rows]
+    assert actual.to_pylist() == [None if None in row else key_id(row) for row in rows]
 
 
 def test_keys_of_other_kinds_are_left_alone():
@@ -51,10 +51,12 @@ def test_ids_are_the_texts_of_consecutive_numbers(start, count, piece):
     for first in (start, start >> 40 << 40, (start >> 40 << 40) + (1 << 40) - 7):
         old, making._PIECE = making._PIECE, piece
         try:
-            found = [text for each in making._columns(first, count) for text in each.to_pylist()]
+            actual = [
+                text for column in making._columns(first, count) for text in column.to_pylist()
+            ]
         finally:
             making._PIECE = old
-        assert found == [ulid.encode_ulid(number) for number in range(first, first + count)]
+        assert actual == [ulid.encode_ulid(number) for number in range(first, first + count)]
 
 
 def test_new_ids_grow():

@@ -28,8 +28,8 @@ FIRST = [node("Person", name="First", email="first@x"), node("Person", name="Sec
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    place = tmp_path_factory.mktemp("malformed")
-    with Graph.init(place / "g.omni", SCHEMA, durability="os") as graph:
+    location = tmp_path_factory.mktemp("malformed")
+    with Graph.init(location / "g.omni", SCHEMA, durability="os") as graph:
         graph.load(
             [
                 *people("Ada", "Bob"),

@@ -135,13 +135,13 @@ def test_a_key_belongs_to_its_branch(people):
     people.branches.create("before")
     first = run(people, 'insert Note { text: "a" }', idempotency_key="k")
     people.branches.create("after")
-    told = {"main": first}
+    reported = {"main": first}
     for branch, texts in (("before", ["a"]), ("after", ["a", "a"])):
         how = {"idempotency_key": "k", "branch": branch}
-        told[branch] = run(people, 'insert Note { text: "a" }', **how)
-        assert run(people, 'insert Note { text: "a" }', **how) == told[branch]
+        reported[branch] = run(people, 'insert Note { text: "a" }', **how)
+        assert run(people, 'insert Note { text: "a" }', **how) == reported[branch]
         assert rows(people, "Note", "text", branch=branch) == texts
-    assert len({receipt.commit_id for receipt in told.values()}) == 3
+    assert len({receipt.commit_id for receipt in reported.values()}) == 3
     assert run(people, 'insert Note { text: "a" }', idempotency_key="k") == first
 
 
@@ -179,8 +179,8 @@ def test_a_repeat_after_a_crash_gets_the_receipt_that_recovery_finished(people, 
     assert receipt.affected_nodes == 1
     assert run(people, statement, idempotency_key="k") == receipt
     expected = {ADD: (36, True), AGE: (40, False), DROP: (None, False)}[statement]
-    found = dict(rows(people, "Person", "name", "age"))
-    assert (found.get("Ada"), "Eve" in found) == expected
+    actual = dict(rows(people, "Person", "name", "age"))
+    assert (actual.get("Ada"), "Eve" in actual) == expected
 
 
 def test_a_repeat_after_a_crash_before_the_tables_does_the_work(people):
@@ -195,26 +195,26 @@ def test_a_repeat_after_a_crash_before_the_tables_does_the_work(people):
 @pytest.mark.parametrize("statement", [ADD, AGE, DROP, 'insert Note { text: "x" }'])
 def test_two_handles_with_one_key_are_one_commit(people, other, statement):
     """The second is prepared already when the first one commits; it gets the same receipt."""
-    told = []
+    reported = []
     head = people.snapshot().commit_id
     before = len(people.commits())
-    with meanwhile(lambda: told.append(run(other, statement, idempotency_key="k"))):
+    with meanwhile(lambda: reported.append(run(other, statement, idempotency_key="k"))):
         receipt = run(people, statement, idempotency_key="k", if_commit=head)
-    assert told == [receipt]
+    assert reported == [receipt]
     assert len(people.commits()) == before + 1
 
 
 def test_two_handles_with_one_key_at_the_publish_are_one_commit(people, other, monkeypatch):
     """On different tables nothing but the publish can notice; they pass for the same write here."""
     monkeypatch.setattr(Load, "fingerprint", "same")
-    told = []
+    reported = []
 
     def insist():
-        told.append(other.load([{"type": "Note", "data": {"text": "x"}}], idempotency_key="k"))
+        reported.append(other.load([{"type": "Note", "data": {"text": "x"}}], idempotency_key="k"))
 
     with at(Failpoint.WRITE_AFTER_TABLES, insist):
         receipt = people.load([{"type": "Person", "data": {"name": "Eve"}}], idempotency_key="k")
-    assert told == [receipt]
+    assert reported == [receipt]
     assert ("Eve" in names(people), rows(people, "Note", "text")) == (False, ["x"])
     assert people._handle.store.sidecars.list() == []
     run(people, ADD)
@@ -245,12 +245,12 @@ def test_a_repeated_append_is_no_conflict_with_itself(people, other):
 
 
 def test_threads_that_race_with_one_key_agree(people):
-    told, start = [], threading.Barrier(3)
+    reported, start = [], threading.Barrier(3)
 
     def insist():
         with Graph.open(people.uri, durability="os") as graph:
             start.wait()
-            told.append(run(graph, AGE, idempotency_key="k"))
+            reported.append(run(graph, AGE, idempotency_key="k"))
 
     threads = [threading.Thread(target=insist) for _ in range(3)]
     before = len(people.commits())
@@ -258,8 +258,8 @@ def test_threads_that_race_with_one_key_agree(people):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told) == 3
-    assert told[0] == told[1] == told[2]
+    assert len(reported) == 3
+    assert reported[0] == reported[1] == reported[2]
     assert len(people.commits()) == before + 1
 
 

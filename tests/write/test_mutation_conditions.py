@@ -76,8 +76,8 @@ EDGE_CONDITIONS = {
 def test_conditions_on_edges_select_by_properties_and_ends(people, condition, expected):
     receipt = run(people, f"update Knows set {{ strength: 7.0 }} where {condition}")
     assert receipt.affected_edges == len(expected)
-    found = rows(people, "Knows", "src", "dst", "strength")
-    assert [(src, dst) for src, dst, strength in found if strength == 7] == expected
+    actual = rows(people, "Knows", "src", "dst", "strength")
+    assert [(src, dst) for src, dst, strength in actual if strength == 7] == expected
     assert run(people, "delete Knows where strength = 7.0").affected_edges == len(expected)
     assert len(ends(people, "Knows")) == 4 - len(expected)
 

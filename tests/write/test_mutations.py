@@ -48,9 +48,9 @@ def test_rows_without_a_key_are_always_new(people):
     """Each gets an id of its own."""
     for _ in range(2):
         run(people, 'insert Note { text: "x" } insert Note { text: "x", stars: 3 }')
-    found = rows(people, "Note", "id", "text", "stars")
-    assert len({row_id for row_id, _, _ in found}) == 4
-    assert sorted(stars or 0 for _, _, stars in found) == [0, 0, 3, 3]
+    actual = rows(people, "Note", "id", "text", "stars")
+    assert len({row_id for row_id, _, _ in actual}) == 4
+    assert sorted(stars or 0 for _, _, stars in actual) == [0, 0, 3, 3]
 
 
 def test_an_insert_of_a_known_key_replaces_the_whole_row(people):

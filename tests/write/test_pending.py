@@ -44,10 +44,10 @@ def shown(pending):
         moments = to_timestamp(image["at"].combine_chunks()).cast(pa.int64())
         image = image.set_column(position, "at", moments)
     rows = image.to_pylist()
-    found = {row["id"]: row for row in rows}
-    assert len(found) == len(rows)
-    assert sorted(found) == sorted(pending.ids().to_pylist())
-    return found
+    actual = {row["id"]: row for row in rows}
+    assert len(actual) == len(rows)
+    assert sorted(actual) == sorted(pending.ids().to_pylist())
+    return actual
 
 
 def test_an_insert_is_a_whole_row():

@@ -248,31 +248,31 @@ def shown(snapshot):
 
 def raw(path, branch):
     """What the newest manifest of a branch names, read by plain Lance."""
-    pins, places = {}, {}
+    pins, locations = {}, {}
     for row in manifest_rows(path, None if branch == "main" else branch).values():
         key = row["table_key"]
         if row["object_type"] == "table":
-            places[key] = row["location"]
+            locations[key] = row["location"]
         elif row["object_type"] == "table_version":
-            known = pins.get(key)
-            if known is None or row["table_version"] > known["table_version"]:
+            existing = pins.get(key)
+            if existing is None or row["table_version"] > existing["table_version"]:
                 pins[key] = row
-    found = {}
+    matches = {}
     for kind, columns in model.COLUMNS.items():
         key = f"edge:{kind}" if kind in model.ENDS else f"node:{kind}"
         pin = pins[key]
         tree = ("tree", pin["table_branch"]) if pin["table_branch"] else ()
-        table = lance.dataset(str(Path(path, places[key], *tree)), version=pin["table_version"])
+        table = lance.dataset(str(Path(path, locations[key], *tree)), version=pin["table_version"])
         rows = table.to_table(columns=["id", *columns])
         assert rows.num_rows == pin["row_count"]
-        found[kind] = _by_id(rows, columns)
-    return found
+        matches[kind] = _by_id(rows, columns)
+    return matches
 
 
 def _by_id(rows, columns):
-    found = {row["id"]: {name: row[name] for name in columns} for row in rows.to_pylist()}
-    assert len(found) == rows.num_rows
-    return found
+    actual = {row["id"]: {name: row[name] for name in columns} for row in rows.to_pylist()}
+    assert len(actual) == rows.num_rows
+    return actual
 
 
 @pytest.mark.property

@@ -25,8 +25,8 @@ from tests.write.deltas import (
     OVERWRITE,
     UPDATE,
     UPSERT,
+    actual,
     delta,
-    found,
     judged,
     table_of,
     texts,
@@ -219,7 +219,7 @@ def test_two_rows_of_one_write_with_one_value(ruled):
         "@unique violation on P.mail: value 'm' held by 'p' and 'r'",
         "@unique violation on P.mail: value 'm' held by 'p' and 's'",
     ]
-    assert found(ruled, change) == [(UniqueViolation, "r", 2), (UniqueViolation, "s", 3)]
+    assert actual(ruled, change) == [(UniqueViolation, "r", 2), (UniqueViolation, "s", 3)]
 
 
 def test_a_value_that_another_row_has_already(ruled):
@@ -228,7 +228,7 @@ def test_a_value_that_another_row_has_already(ruled):
         assert texts(ruled, change) == [
             "@unique violation on P.mail: value 'b@' held by 'b' and 'q'"
         ]
-        assert found(ruled, change) == [(UniqueViolation, "q", 1)]
+        assert actual(ruled, change) == [(UniqueViolation, "q", 1)]
 
 
 def test_a_tuple_that_another_row_has_already(ruled):
@@ -362,7 +362,7 @@ def test_an_edge_needs_both_of_its_ends(ruled):
         "edge Back: src 'no' not found in Q",
         "edge Back: dst 'gone' not found in P",
     ]
-    assert found(ruled, change) == [(OrphanEdge, "o", 1), (OrphanEdge, "p", 2)]
+    assert actual(ruled, change) == [(OrphanEdge, "o", 1), (OrphanEdge, "p", 2)]
 
 
 def test_an_edge_may_end_at_nodes_of_the_same_write(ruled):
@@ -396,7 +396,7 @@ def test_a_node_whose_edges_stay_cannot_go(ruled):
         "edge To: src 'a' not found in P",
         "edge To: src 'a' not found in P",
     ]
-    assert found(ruled, change)[0] == (OrphanEdge, "b1", None)
+    assert actual(ruled, change)[0] == (OrphanEdge, "b1", None)
 
 
 LEAVES_B = {
@@ -448,14 +448,14 @@ def test_too_many_edges(ruled):
     ]
     change = delta(ruled, "To", APPEND, *((i, "c", "x") for i in "nmo"))
     assert texts(ruled, change) == ["@card violation on edge To: source 'c' has 3 edges (max 2)"]
-    assert found(ruled, change) == [(CardinalityViolation, "c", 2)]
+    assert actual(ruled, change) == [(CardinalityViolation, "c", 2)]
     assert texts(ruled, delta(ruled, "To", APPEND, ("n", "b", "x"), ("m", "c", "x"))) == []
 
 
 def test_too_few_edges(ruled):
     change = delta(ruled, "To", DELETE, deleted=["t1", "t3"])
     assert texts(ruled, change) == ["@card violation on edge To: source 'b' has 0 edges (min 1)"]
-    assert found(ruled, change) == [(CardinalityViolation, "b", None)]
+    assert actual(ruled, change) == [(CardinalityViolation, "b", None)]
 
 
 def test_a_node_that_never_had_an_edge_is_left_alone(ruled):

@@ -14,9 +14,9 @@ from tests.write.deltas import (
     OVERWRITE,
     UPDATE,
     UPSERT,
+    actual,
     delta,
     everything_wrong,
-    found,
     judged,
     texts,
 )
@@ -26,13 +26,13 @@ from tests.write.deltas import (
 
 def test_all_violations_come_in_a_fixed_order(ruled):
     """Values, uniqueness, ends, cardinality."""
-    assert [kind for kind, _, _ in found(ruled, *everything_wrong(ruled))] == [
+    assert [kind for kind, _, _ in actual(ruled, *everything_wrong(ruled))] == [
         ValueViolation,
         UniqueViolation,
         OrphanEdge,
         CardinalityViolation,
     ]
-    assert found(ruled, *reversed(everything_wrong(ruled))) == found(
+    assert actual(ruled, *reversed(everything_wrong(ruled))) == actual(
         ruled, *everything_wrong(ruled)
     )
 
@@ -60,8 +60,8 @@ class Looks:
 
     def _spied(self, real):
         def spy(table, columns=None, condition=None, **how):
-            told = self.scans if condition is None and how.get("limit") != 0 else self.lookups
-            told.append((table.ref.path, condition))
+            reported = self.scans if condition is None and how.get("limit") != 0 else self.lookups
+            reported.append((table.ref.path, condition))
             return real(table, columns, condition, **how)
 
         return spy
@@ -169,7 +169,7 @@ def test_lookups_are_answered_by_the_index(ruled, looks):
 
 def test_results_do_not_depend_on_indexes(ruled):
     """The verdict of the rules is the same with and without."""
-    before = found(ruled, *everything_wrong(ruled))
+    before = actual(ruled, *everything_wrong(ruled))
     ruled.indexes.ensure()
-    assert found(ruled, *everything_wrong(ruled)) == before
+    assert actual(ruled, *everything_wrong(ruled)) == before
     assert len(before) == 4

@@ -32,9 +32,9 @@ def test_a_new_schema_with_too_wide_a_vector_is_refused(tmp_path, dimension, nul
     text = f"node Doc {{\n  slug: String @key\n  v: Vector({dimension}){nullable}\n}}"
     with pytest.raises(SchemaError) as caught:
         Graph.init(tmp_path / "g.omni", text)
-    (found,) = caught.value.diagnostics
-    assert (found.code, found.location) == ("S004", "<schema>:3:6")
-    assert f"exceeds maximum supported {MOST_DIMENSIONS}" in found.text
+    (actual,) = caught.value.diagnostics
+    assert (actual.code, actual.location) == ("S004", "<schema>:3:6")
+    assert f"exceeds maximum supported {MOST_DIMENSIONS}" in actual.text
     assert not (tmp_path / "g.omni").exists()
 
 
@@ -147,7 +147,7 @@ def test_nulls_take_the_memory_of_a_batch(tmp_path, steps):
 def test_nulls_share_their_memory():
     type_ = pa.list_(pa.float32(), MOST_DIMENSIONS)
     before = pa.total_allocated_bytes()
-    found = null_column(5_001, type_)
-    assert (len(found), found.null_count, found.type) == (5_001, 5_001, type_)
+    actual = null_column(5_001, type_)
+    assert (len(actual), actual.null_count, actual.type) == (5_001, 5_001, type_)
     assert pa.total_allocated_bytes() - before < 4 << 20
     assert null_column(0, type_).type == type_

@@ -63,15 +63,15 @@ def main(folder: str, rows: str, *names: str) -> None:
         (tables, "_BYTES"),
     ):
         setattr(module, name, BATCH)
-    place = Path(folder)
-    known = steps(place, int(rows))
-    with Graph.init(place / "g.omni", SCHEMA, durability="os") as graph:
+    location = Path(folder)
+    existing = steps(location, int(rows))
+    with Graph.init(location / "g.omni", SCHEMA, durability="os") as graph:
         graph.load([{"type": "Doc", "data": {"slug": "first"}}])
         list(graph.snapshot().export())
         for name in names:
             Path("/proc/self/clear_refs").write_text("5")
             before = peak()
-            known[name](graph)
+            existing[name](graph)
             print(name, peak() - before)
 
 

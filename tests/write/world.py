@@ -64,8 +64,8 @@ def run(graph, statements, _params=None, *, declare="", **how):
 
 def rows(graph, type_name, *columns, branch="main", **at):
     """The values of some columns, sorted; those of one column bare."""
-    found = graph.snapshot(branch, **at).read(type_name, list(columns)).to_pylist()
-    values = [tuple(row[name] for name in columns) for row in found]
+    actual = graph.snapshot(branch, **at).read(type_name, list(columns)).to_pylist()
+    values = [tuple(row[name] for name in columns) for row in actual]
     return sorted((v[0] if len(columns) == 1 else v for v in values), key=repr)
 
 
@@ -79,8 +79,8 @@ def ends(graph, type_name, branch="main"):
 
 def values(graph, name, *columns):
     """Some values of one person."""
-    (found,) = [row for row in rows(graph, "Person", "name", *columns) if row[0] == name]
-    return found[1] if len(columns) == 1 else found[1:]
+    (actual,) = [row for row in rows(graph, "Person", "name", *columns) if row[0] == name]
+    return actual[1] if len(columns) == 1 else actual[1:]
 
 
 def versions(graph, branch="main"):
@@ -90,17 +90,19 @@ def versions(graph, branch="main"):
 
 def heads(graph):
     """The newest version of every dataset of a graph, as plain Lance opens them."""
-    places = [path.parent for path in Path(graph.uri).rglob("_versions")]
-    return {str(path.relative_to(graph.uri)): lance.dataset(str(path)).version for path in places}
+    locations = [path.parent for path in Path(graph.uri).rglob("_versions")]
+    return {
+        str(path.relative_to(graph.uri)): lance.dataset(str(path)).version for path in locations
+    }
 
 
 def files(graph):
     """Every file below a graph, with what shows that it was written."""
-    found = {}
+    matches = {}
     for path in sorted(Path(graph.uri).rglob("*")):
         stat = path.stat()
-        found[str(path.relative_to(graph.uri))] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-    return found
+        matches[str(path.relative_to(graph.uri))] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    return matches
 
 
 @contextmanager
@@ -110,10 +112,10 @@ def meanwhile(action):
     prepare = Mutation.prepare
 
     def prepared(self, view):
-        found = prepare(self, view)
+        actual = prepare(self, view)
         if waiting:
             waiting.pop()()
-        return found
+        return actual
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Mutation, "prepare", prepared)

@@ -563,8 +563,8 @@ def test_null_and_negative_literals_type_check() -> None:
     "condition", ["null", "not (null)", "null or $p.active", "$p.active and null"]
 )
 def test_a_bare_null_condition_is_an_unknown_truth_value(condition: str) -> None:
-    (found,) = check_read(f"$p: Person {condition}").pattern.conditions
-    nulls = [e for e in typed.walk(found) if isinstance(e, typed.Constant)]
+    (actual,) = check_read(f"$p: Person {condition}").pattern.conditions
+    nulls = [e for e in typed.walk(actual) if isinstance(e, typed.Constant)]
     assert nulls == [typed.Constant(None, PropType(Scalar.BOOL, nullable=True))]
 
 
@@ -631,8 +631,8 @@ def test_one_mistake_is_reported_once(text: str, codes: list[str]) -> None:
 
 def test_errors_come_in_source_order_with_hints() -> None:
     errors = errors_of(read("$p: Persn\n$q: Person { agee: 1 }\n$q knws $r", "$q.nme"))
-    places = [e.source.position(e.span.start) for e in errors]
-    assert places == sorted(places)
+    locations = [e.source.position(e.span.start) for e in errors]
+    assert locations == sorted(locations)
     assert [e.hint for e in errors] == [
         "did you mean `Person`?",
         "did you mean `age`?",

@@ -34,8 +34,8 @@ def codes(body: str, params: str = "") -> list[str]:
     source = Source("q.gq", f"query q({params}) {{ {body} }}")
     file, problems = parse_queries(source)
     assert problems == []
-    _, found = examine_query(CATALOG, source, file.queries[0])
-    return [finding.code for finding in found if not finding.code.startswith("L")]
+    _, actual = examine_query(CATALOG, source, file.queries[0])
+    return [finding.code for finding in actual if not finding.code.startswith("L")]
 
 
 def read(match: str, result: str = "$p.name", rest: str = "") -> str:
@@ -213,8 +213,8 @@ def test_left_of_a_predicate_stands_a_property_even_one_called_true(predicate, s
 
 def test_a_hint_never_asks_to_declare_now():
     source = Source("q.gq", "query q() { match { $p: Person now() > $p.born } return { $p } }")
-    _, (found,) = examine_query(CATALOG, source, parse_queries(source)[0].queries[0])
-    assert (found.code, found.hint) == ("T7", None)
+    _, (actual,) = examine_query(CATALOG, source, parse_queries(source)[0].queries[0])
+    assert (actual.code, actual.hint) == ("T7", None)
 
 
 def test_ordering_by_a_property_finds_its_own_column_among_equal_names():
@@ -253,9 +253,9 @@ NAMES = st.sampled_from("abcdef")
 ENDS = st.lists(st.tuples(NAMES, NAMES), max_size=12)
 
 
-def sweeps(ends, known):
+def sweeps(ends, existing):
     """The same as ``sweep_order``, by really sweeping."""
-    bound, left, order = set(known), list(range(len(ends))), []
+    bound, left, order = set(existing), list(range(len(ends))), []
     while left:
         waiting = []
         for position in left:
@@ -272,20 +272,20 @@ def sweeps(ends, known):
 
 
 @given(ENDS, st.sets(NAMES, min_size=1))
-def test_the_order_of_a_connected_list_is_that_of_sweeps(ends, known):
+def test_the_order_of_a_connected_list_is_that_of_sweeps(ends, existing):
     reachable = DisjointSets()
     for pair in ends:
         reachable.union(pair)
-    reachable.union(known)
-    connected = [p for p in ends if reachable.find(p[0]) == reachable.find(min(known))]
-    assert sweep_order(connected, known) == sweeps(connected, known)
+    reachable.union(existing)
+    connected = [p for p in ends if reachable.find(p[0]) == reachable.find(min(existing))]
+    assert sweep_order(connected, existing) == sweeps(connected, existing)
 
 
 @given(ENDS, st.sets(NAMES))
-def test_every_traversal_is_taken_once_and_late_only_if_it_must(ends, known):
-    order = sweep_order(ends, known)
+def test_every_traversal_is_taken_once_and_late_only_if_it_must(ends, existing):
+    order = sweep_order(ends, existing)
     assert sorted(order) == list(range(len(ends)))
-    bound = set(known)
+    bound = set(existing)
     for step, position in enumerate(order):
         if bound.isdisjoint(ends[position]):
             left = order[step:]
@@ -309,5 +309,5 @@ def test_groups_are_what_can_be_reached(ends):
 
 def test_the_hint_for_an_unknown_column_can_be_written_as_it_stands() -> None:
     source = Source("q.gq", f"query q() {{ {read('$p: Person', rest='order { name }')} }}")
-    _, (found,) = examine_query(CATALOG, source, parse_queries(source)[0].queries[0])
-    assert (found.code, found.hint) == ("T29", "did you mean `$p.name`?")
+    _, (actual,) = examine_query(CATALOG, source, parse_queries(source)[0].queries[0])
+    assert (actual.code, actual.hint) == ("T29", "did you mean `$p.name`?")

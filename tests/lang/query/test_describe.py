@@ -33,12 +33,12 @@ def names(uses):
 
 
 def test_result_fields_have_the_names_and_kinds_of_the_real_columns():
-    found = operation(
+    actual = operation(
         """query q($x: [I64]) { match { $p: Person }
         return { $p.name, $p.age as years, $p.big, $p.score, $p.born, $p.seen, $p.tags, $p.days,
                  $p.vec, $p.ok, $p, $x, 1, now() as at, bm25($p.name, "x") as s } }"""
     )
-    assert found["result"] == [
+    assert actual["result"] == [
         {"name": "p.name", "kind": "string", "nullable": False},
         {"name": "years", "kind": "int", "nullable": True},
         {"name": "p.big", "kind": "bigint", "nullable": True},
@@ -58,11 +58,11 @@ def test_result_fields_have_the_names_and_kinds_of_the_real_columns():
 
 
 def test_aggregates_have_their_own_types():
-    found = operation(
+    actual = operation(
         """query q() { match { $p: Person } return { $p.ok, count($p) as n, sum($p.age) as s,
         avg($p.age) as a, min($p.born) as lo, max($p.name) as hi, count(distinct $p.age) as d } }"""
     )
-    assert [(f["name"], f["kind"], f["nullable"]) for f in found["result"]] == [
+    assert [(f["name"], f["kind"], f["nullable"]) for f in actual["result"]] == [
         ("p.ok", "bool", True),
         ("n", "bigint", False),
         ("s", "float", True),
@@ -105,5 +105,5 @@ def test_aggregates_have_their_own_types():
     ids=["traversal and negation", "insert node", "insert edge", "cascade", "update edge"],
 )
 def test_reads_and_writes_name_every_type_touched(text, reads, writes):
-    found = operation(text)
-    assert (names(found["reads"]), names(found["writes"])) == (reads, writes)
+    actual = operation(text)
+    assert (names(actual["reads"]), names(actual["writes"])) == (reads, writes)

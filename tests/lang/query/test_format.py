@@ -33,8 +33,8 @@ def formatted(text: str) -> str:
 
 def comments(text: str) -> list[str]:
     """The comments of a text; white space at the end of their lines does not count."""
-    found = lex(Source("q.gq", text)).comments
-    return ["\n".join(line.rstrip() for line in c.text.split("\n")) for c in found]
+    actual = lex(Source("q.gq", text)).comments
+    return ["\n".join(line.rstrip() for line in c.text.split("\n")) for c in actual]
 
 
 def file_of(*matched: ast.Clause) -> ast.QueryFile:

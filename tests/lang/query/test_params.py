@@ -84,9 +84,9 @@ ACCEPTED: list[tuple[str, Any, Any]] = [
 def test_l220_values_convert_to_their_declared_type(
     written: str, value: Any, expected: Any
 ) -> None:
-    found = convert(written, value)
-    assert found == expected
-    assert type(found) is type(expected)
+    actual = convert(written, value)
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
 REFUSED: list[tuple[str, Any, str]] = [
@@ -228,9 +228,9 @@ def test_params_may_be_absent(given: Mapping[str, Any] | None) -> None:
     ],
 )
 def test_l219_host_values(written: str, value: Any, expected: Any) -> None:
-    found = convert(written, value)
-    assert found == expected
-    assert type(found) is type(expected)
+    actual = convert(written, value)
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
 def test_l219_unsigned_values_must_fit_the_engine() -> None:
@@ -291,9 +291,9 @@ def test_a_value_that_looks_like_the_missing_parameter_is_named() -> None:
     ],
 )
 def test_l221_undeclared_values_are_kept_as_they_look(value: Any, expected: Any) -> None:
-    found = convert_params({}, {"extra": value})["extra"]
-    assert found == expected
-    assert type(found) is type(expected)
+    actual = convert_params({}, {"extra": value})["extra"]
+    assert actual == expected
+    assert type(actual) is type(expected)
 
 
 @pytest.mark.parametrize("value", [{}, {"a": 1}, [[1]], [{}], float("nan"), "\ud800"])
@@ -346,11 +346,11 @@ def test_every_json_value_converts_or_is_refused(
     type_: PropType, value: Any, mode: JsonMode
 ) -> None:
     try:
-        found = convert_params({"p": type_}, {"p": value}, mode=mode)["p"]
+        actual = convert_params({"p": type_}, {"p": value}, mode=mode)["p"]
     except ParameterError:
         return
-    assert found is None or isinstance(found, tuple) == (type_.is_list or type_.is_vector)
-    assert found is not None or type_.nullable
+    assert actual is None or isinstance(actual, tuple) == (type_.is_list or type_.is_vector)
+    assert actual is not None or type_.nullable
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.codes import SYNTAX
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.types import PropType, Scalar
-from tests.lang.query.world import body, clause, condition, outline, parse, parse_one, read
+from tests.lang.query.world import body, clause, condition, parse, parse_one, plan_info, read
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "parser"
 
@@ -22,8 +22,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "parser"
 def test_golden(path: Path) -> None:
     text, _, expected = path.read_text("utf-8").partition("\n---\n")
     queries, problems = parse(text)
-    found = [outline(query) for query in queries] + [problem.render() for problem in problems]
-    assert "\n".join(found) == expected.rstrip("\n")
+    actual = [plan_info(query) for query in queries] + [problem.render() for problem in problems]
+    assert "\n".join(actual) == expected.rstrip("\n")
 
 
 def test_there_are_golden_files() -> None:
@@ -62,30 +62,30 @@ def test_h164_a_repeated_annotation_is_refused(name: str) -> None:
     [("knows", (1, 1)), ("knows{1,3}", (1, 3)), ("knows {2, 5}", (2, 5)), ("knows{1,}", (1, None))],
 )
 def test_h165_hops(written: str, hops: tuple[int, int | None]) -> None:
-    found = clause(f"$a {written} $b")
-    assert isinstance(found, ast.TraversalClause)
-    assert (found.hops.min, found.hops.max) == hops
+    actual = clause(f"$a {written} $b")
+    assert isinstance(actual, ast.TraversalClause)
+    assert (actual.hops.min, actual.hops.max) == hops
 
 
 def test_h166_negation_with_the_anonymous_variable() -> None:
-    found = clause("not { $p knows $_ }")
-    assert found == ast.NegationClause((ast.TraversalClause("p", "knows", "_"),))
+    actual = clause("not { $p knows $_ }")
+    assert actual == ast.NegationClause((ast.TraversalClause("p", "knows", "_"),))
 
 
 @pytest.mark.parametrize("comma", ["", ",", " , "])
 def test_h167_aggregates_aliases_order_and_limit(comma: str) -> None:
-    found = body(
+    actual = body(
         "$p: Person",
         f"$p.name{comma} count($f) as n{comma} avg($f.age) as mean{comma}",
         tail="order { n desc, $p.name asc, mean } limit 10",
     )
-    assert [p.alias for p in found.projections] == [None, "n", "mean"]
-    assert [outline(o) for o in found.order] == [
+    assert [p.alias for p in actual.projections] == [None, "n", "mean"]
+    assert [plan_info(o) for o in actual.order] == [
         "Ordering(NameExpr('n'), descending=True)",
         "Ordering(PropertyExpr('p', 'name'))",
         "Ordering(NameExpr('mean'))",
     ]
-    assert (found.limit, found.offset) == (10, None)
+    assert (actual.limit, actual.offset) == (10, None)
 
 
 def test_h168_several_queries_and_none() -> None:
@@ -98,8 +98,8 @@ def test_h168_several_queries_and_none() -> None:
 @pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with"])
 def test_h169_comparators_in_filters_and_predicates(op: str) -> None:
     expected = ast.LiteralExpr(ast.LiteralKind.INT, 1)
-    found = condition(f"$p.x {op} 1")
-    assert found == ast.CompareExpr(ast.CompareOp(op), ast.PropertyExpr("p", "x"), expected)
+    actual = condition(f"$p.x {op} 1")
+    assert actual == ast.CompareExpr(ast.CompareOp(op), ast.PropertyExpr("p", "x"), expected)
     # `contains` in a mutation predicate is refused by the reference and allowed here.
     mutation = parse_one(f"query d() {{ delete P where x {op} 1 }}").body
     assert mutation == ast.MutationBody(
@@ -109,9 +109,9 @@ def test_h169_comparators_in_filters_and_predicates(op: str) -> None:
 
 def test_h170_escapes_are_decoded() -> None:
     text = r'$p.x = "a\"b\\c\nd\te\rf/*no*/ //no"'
-    found = condition(text)
-    assert isinstance(found, ast.CompareExpr)
-    assert found.right == ast.LiteralExpr(ast.LiteralKind.STRING, 'a"b\\c\nd\te\rf/*no*/ //no')
+    actual = condition(text)
+    assert isinstance(actual, ast.CompareExpr)
+    assert actual.right == ast.LiteralExpr(ast.LiteralKind.STRING, 'a"b\\c\nd\te\rf/*no*/ //no')
 
 
 @pytest.mark.parametrize("escape", [r"\u0041", r"\x", r"\0", r"\'"])
@@ -153,29 +153,34 @@ def test_h171_values_in_every_place(text: str, expected: str) -> None:
     projected = body("$p: P", f"{text} as v").projections[0]
     assigned = parse_one(f"query m() {{ insert P {{ x: {text} }} }}").body
     predicate = parse_one(f"query m() {{ delete P where x = {text} }}").body
-    found = [outline(matched.matches[0].value), outline(compared.right), outline(projected.expr)]
-    assert found == [expected] * 3
+    actual = [
+        plan_info(matched.matches[0].value),
+        plan_info(compared.right),
+        plan_info(projected.expr),
+    ]
+    assert actual == [expected] * 3
     assert (
-        outline(assigned) == f"MutationBody([InsertStatement('P', [Assignment('x', {expected})])])"
+        plan_info(assigned)
+        == f"MutationBody([InsertStatement('P', [Assignment('x', {expected})])])"
     )
     assert (
-        outline(predicate)
+        plan_info(predicate)
         == f"MutationBody([DeleteStatement('P', CompareExpr(=, NameExpr('x'), {expected}))])"
     )
 
 
 def test_h172_statements_one_or_several_of_any_kind() -> None:
-    found = parse_one(
+    actual = parse_one(
         'query m($n: String) { insert P { a: 1 b: $n, c: "x", } '
         "update P set { a: 2, } where b = $n delete E where from = $n }"
     ).body
-    assert isinstance(found, ast.MutationBody)
-    assert [type(s) for s in found.statements] == [
+    assert isinstance(actual, ast.MutationBody)
+    assert [type(s) for s in actual.statements] == [
         ast.InsertStatement,
         ast.UpdateStatement,
         ast.DeleteStatement,
     ]
-    assert [a.name for a in found.statements[0].assignments] == ["a", "b", "c"]  # type: ignore[attr-defined]
+    assert [a.name for a in actual.statements[0].assignments] == ["a", "b", "c"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -195,14 +200,14 @@ def test_h173_parameter_types(written: str, expected: PropType) -> None:
 
 
 def test_h174_nearest_orders_and_projects() -> None:
-    found = body(
+    actual = body(
         "$d: Doc",
         "nearest($d.v, $q) as far",
         tail='order { nearest($d.v, "text"), $d.x desc } limit 3',
     )
     call = "CallExpr('nearest', [PropertyExpr('d', 'v'), {}])"
-    assert outline(found.projections[0].expr) == call.format("VariableExpr('q')")
-    assert outline(found.order[0].expr) == call.format("LiteralExpr(string, 'text')")
+    assert plan_info(actual.projections[0].expr) == call.format("VariableExpr('q')")
+    assert plan_info(actual.order[0].expr) == call.format("LiteralExpr(string, 'text')")
 
 
 @pytest.mark.parametrize("direction", ["asc", "desc"])
@@ -217,12 +222,12 @@ def test_h174_a_direction_after_nearest_is_refused(direction: str) -> None:
     ["search($d.t, $q)", 'match_text($d.t, "x y")', "fuzzy($d.t, $q)", "fuzzy($d.t, $q, 2)"],
 )
 def test_h175_text_calls_stand_alone_as_clauses(call: str) -> None:
-    found = condition(call)
-    assert isinstance(found, ast.CallExpr)
-    assert len(found.args) == call.count(",") + 1
+    actual = condition(call)
+    assert isinstance(actual, ast.CallExpr)
+    assert len(actual.args) == call.count(",") + 1
     explicit = condition(f"{call} = true")
     assert explicit == ast.CompareExpr(
-        ast.CompareOp.EQ, found, ast.LiteralExpr(ast.LiteralKind.BOOL, True)
+        ast.CompareOp.EQ, actual, ast.LiteralExpr(ast.LiteralKind.BOOL, True)
     )
 
 
@@ -288,7 +293,7 @@ def test_boolean_expressions(text: str, expected: str) -> None:
         expected = expected.replace(f"({name})", f"(PropertyExpr('p', '{name}'))")
     if expected == "a":
         expected = "PropertyExpr('p', 'a')"
-    assert outline(condition(text)) == expected
+    assert plan_info(condition(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -314,15 +319,15 @@ def test_boolean_expressions(text: str, expected: str) -> None:
     ],
 )
 def test_traversals(text: str, expected: str) -> None:
-    assert outline(clause(text)) == expected
+    assert plan_info(clause(text)) == expected
 
 
 def test_clauses_follow_one_another_without_separators() -> None:
-    found = body(
+    actual = body(
         "$p: P $p knows $q $p.a > 1 not { $p knows $_ } $p.b in [1] $p.c is null $p.d "
         "search($p.t, $s) not ($p.e) $q: P { a: 1 } true"
     )
-    assert [type(c).__name__ for c in found.clauses] == [
+    assert [type(c).__name__ for c in actual.clauses] == [
         "BindingClause",
         "TraversalClause",
         "FilterClause",
@@ -342,16 +347,16 @@ def test_clauses_follow_one_another_without_separators() -> None:
     [("", (None, None)), ("limit 0", (0, None)), ("limit 5 offset 0", (5, 0))],
 )
 def test_limit_and_offset(tail: str, expected: tuple[int | None, int | None]) -> None:
-    found = body("$p: P", tail=tail)
-    assert (found.limit, found.offset) == expected
+    actual = body("$p: P", tail=tail)
+    assert (actual.limit, actual.offset) == expected
 
 
 def test_distinct_rows_and_distinct_counts() -> None:
     text = "query q() { match { $p: P } return distinct { $p.a count(distinct $p) as n } }"
-    found = parse_one(text).body
-    assert isinstance(found, ast.ReadBody)
-    assert found.distinct
-    assert found.projections[1].expr == ast.AggregateExpr("count", ast.VariableExpr("p"), True)
+    actual = parse_one(text).body
+    assert isinstance(actual, ast.ReadBody)
+    assert actual.distinct
+    assert actual.projections[1].expr == ast.AggregateExpr("count", ast.VariableExpr("p"), True)
     assert not body("$p: P", "count($p) as distinct").distinct
 
 
@@ -437,12 +442,12 @@ def test_words_are_names_of_properties_parameters_variables_and_queries(word: st
     assert isinstance(binding, ast.BindingClause)
     assert [m.name for m in binding.matches] == [word, word]
     own = f"PropertyExpr({word!r}, {word!r})"
-    assert outline(first) == f"FilterClause(CompareExpr(=, {own}, VariableExpr({word!r})))"
-    assert outline(second).startswith(
+    assert plan_info(first) == f"FilterClause(CompareExpr(=, {own}, VariableExpr({word!r})))"
+    assert plan_info(second).startswith(
         f"FilterClause(OrExpr([IsNullExpr({own}, True), InExpr({own}, "
     )
     assert query.body.projections[0].alias == word
-    assert outline(query.body.order[0]) == f"Ordering(NameExpr({word!r}), descending=True)"
+    assert plan_info(query.body.order[0]) == f"Ordering(NameExpr({word!r}), descending=True)"
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -462,7 +467,7 @@ def test_words_are_properties_in_predicates(word: str) -> None:
     query = parse_one(
         f"query m() {{ delete P where {word} = 1 and {word} is null or {word} in [1] }}"
     )
-    names = outline(query).count(f"NameExpr({word!r})")
+    names = plan_info(query).count(f"NameExpr({word!r})")
     assert names == 3
 
 
@@ -673,8 +678,8 @@ def test_the_end_of_the_file_is_named() -> None:
 def test_several_errors_are_reported_in_one_run() -> None:
     text = read("$p: person\n$p.a = = 1\n$p.b > 2\n$p: P { x }", "$p.a ++", tail="limit x")
     _, problems = parse(text)
-    places = [problem.source.position(problem.span.start) for problem in problems]
-    assert sorted({line for line, _ in places}) == [2, 3, 5, 6]
+    locations = [problem.source.position(problem.span.start) for problem in problems]
+    assert sorted({line for line, _ in locations}) == [2, 3, 5, 6]
     assert [d.message for d in problems if d.source.position(d.span.start)[0] == 5] == [
         "expected `:` after `x`, found `}`"
     ]
@@ -699,7 +704,7 @@ def test_the_query_after_a_broken_one_is_still_read(broken: str) -> None:
     assert problems
     assert queries[-1].name == "good"
     assert (
-        outline(queries[-1].body)
+        plan_info(queries[-1].body)
         == "ReadBody([BindingClause('p', 'P')], [Projection(VariableExpr('p'))])"
     )
     last_line = text.count("\n") + 1
@@ -711,7 +716,7 @@ def test_a_broken_clause_leaves_the_others() -> None:
     assert len(problems) == 1
     assert isinstance(queries[0].body, ast.ReadBody)
     assert (
-        outline(queries[0].body.clauses[-1])
+        plan_info(queries[0].body.clauses[-1])
         == "FilterClause(CompareExpr(=, PropertyExpr('p', 'b'), LiteralExpr(int, 1)))"
     )
 
@@ -739,9 +744,9 @@ def test_fragments_never_raise(text: str) -> None:
 def test_what_is_glued_to_a_keyword_must_be_a_name_of_its_own(result: str) -> None:
     queries, problems = parse(read("$p: P", result))
     assert problems == []
-    found = queries[0].body
-    assert isinstance(found, ast.ReadBody)
-    aliases = [projection.alias for projection in found.projections]
+    actual = queries[0].body
+    assert isinstance(actual, ast.ReadBody)
+    aliases = [projection.alias for projection in actual.projections]
     assert aliases == ([None, None] if "0x" in result else ["x0"])
 
 
@@ -749,5 +754,7 @@ def test_an_empty_block_is_reported_after_other_mistakes_too() -> None:
     wrong = "query a() { match { $p: person } return { $p } }"
     empty = "query b() { match { } return { } }"
     _, problems = parse(f"{wrong}\n{empty}\nquery c() {{ }}")
-    found = [(problem.code, problem.source.position(problem.span.start)[0]) for problem in problems]
-    assert found == [("P010", 1), ("P025", 2), ("P026", 2), ("P010", 3)]
+    actual = [
+        (problem.code, problem.source.position(problem.span.start)[0]) for problem in problems
+    ]
+    assert actual == [("P010", 1), ("P025", 2), ("P026", 2), ("P010", 3)]

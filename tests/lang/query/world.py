@@ -85,27 +85,27 @@ def read(match: str, result: str = "$p.name", params: str = "", tail: str = "") 
 
 
 def body(match: str, result: str = "$p.name", params: str = "", tail: str = "") -> ast.ReadBody:
-    found = parse_one(read(match, result, params, tail)).body
-    assert isinstance(found, ast.ReadBody)
-    return found
+    actual = parse_one(read(match, result, params, tail)).body
+    assert isinstance(actual, ast.ReadBody)
+    return actual
 
 
 def clause(text: str) -> ast.Clause:
-    (found,) = body(text).clauses
-    return found
+    (actual,) = body(text).clauses
+    return actual
 
 
 def condition(text: str) -> ast.Expr:
-    found = clause(text)
-    assert isinstance(found, ast.FilterClause)
-    return found.condition
+    actual = clause(text)
+    assert isinstance(actual, ast.FilterClause)
+    return actual.condition
 
 
 def examine(text: str) -> tuple[CheckedQuery | None, list[Diagnostic]]:
     """The checked query and its errors; warnings are left to lint."""
     query = parse_one(text)
-    checked, found = examine_query(CATALOG, Source("q.gq", text), query)
-    return checked, [d for d in found if d.severity is Severity.ERROR]
+    checked, actual = examine_query(CATALOG, Source("q.gq", text), query)
+    return checked, [d for d in actual if d.severity is Severity.ERROR]
 
 
 def check(text: str) -> CheckedQuery:
@@ -132,10 +132,10 @@ def codes_of(text: str) -> list[str]:
     return [d.code for d in errors_of(text)]
 
 
-def outline(node: Any) -> str:
+def plan_info(node: Any) -> str:
     """A tree as one short text: class names and values, places and defaults left out."""
     if isinstance(node, tuple):
-        return "[" + ", ".join(map(outline, node)) + "]"
+        return "[" + ", ".join(map(plan_info, node)) + "]"
     if isinstance(node, Enum) or not is_dataclass(node):
         return str(node) if isinstance(node, Enum) else repr(node)
     parts = []
@@ -144,5 +144,5 @@ def outline(node: Any) -> str:
         if isinstance(value, Span) or value == field.default:
             continue
         label = "" if field.default is MISSING else f"{field.name}="
-        parts.append(label + outline(value))
+        parts.append(label + plan_info(value))
     return f"{type(node).__name__}({', '.join(parts)})"

@@ -66,11 +66,11 @@ def arguments(draw: st.DrawFn, *, bare: bool) -> tuple[str, ArgKind]:
 
 @st.composite
 def annotation_nodes(draw: st.DrawFn) -> Annotation:
-    known = ["key", "unique", "index"]
-    name = draw(st.sampled_from(["description", "embed", "rename_from", *known]) | names)
+    existing = ["key", "unique", "index"]
+    name = draw(st.sampled_from(["description", "embed", "rename_from", *existing]) | names)
     if name == "card":
         name = "cards"
-    if name in (*known, "range", "check") or draw(st.booleans()):
+    if name in (*existing, "range", "check") or draw(st.booleans()):
         return Annotation(name)
     value, kind = draw(arguments(bare=True))
     keywords = draw(st.dictionaries(names, arguments(bare=False), max_size=2))
@@ -81,8 +81,8 @@ def annotation_nodes(draw: st.DrawFn) -> Annotation:
 
 @st.composite
 def properties(draw: st.DrawFn) -> PropertyDecl:
-    found = draw(st.lists(annotation_nodes(), max_size=3))
-    return PropertyDecl(draw(names), draw(types()), tuple(found))
+    actual = draw(st.lists(annotation_nodes(), max_size=3))
+    return PropertyDecl(draw(names), draw(types()), tuple(actual))
 
 
 bounds = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -118,16 +118,16 @@ def edges(draw: st.DrawFn) -> EdgeDecl:
         least = draw(st.integers(0, 5))
         cardinality = Cardinality(least, draw(st.none() | st.integers(least, 2**32 - 1)))
     body = draw(members()) if draw(st.booleans()) else None
-    found = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
+    actual = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
     source, target = Ref(draw(type_names)), Ref(draw(type_names))
-    return EdgeDecl(draw(type_names), source, target, cardinality, members=body, annotations=found)
+    return EdgeDecl(draw(type_names), source, target, cardinality, members=body, annotations=actual)
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> NodeDecl:
     implements = tuple(Ref(name) for name in draw(st.lists(type_names, max_size=2)))
-    found = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
-    return NodeDecl(draw(type_names), implements, members=draw(members()), annotations=found)
+    actual = tuple(draw(st.lists(annotation_nodes(), max_size=2)))
+    return NodeDecl(draw(type_names), implements, members=draw(members()), annotations=actual)
 
 
 @st.composite
@@ -148,7 +148,7 @@ _plain_names = names.filter(lambda n: n not in ("id", "src", "dst") and not n.st
 
 @st.composite
 def _valid_members(draw: st.DrawFn, *, edge: bool) -> tuple[Member, ...]:
-    found: list[Member] = []
+    actual: list[Member] = []
     used = draw(st.lists(_plain_names, min_size=1, max_size=5, unique=True))
     for name in used:
         prop_type = draw(types())
@@ -157,18 +157,18 @@ def _valid_members(draw: st.DrawFn, *, edge: bool) -> tuple[Member, ...]:
             notes.append(Annotation(draw(st.sampled_from(["index", "unique"]))))
         if draw(st.booleans()):
             notes.append(Annotation("description", "what it is", (), (ArgKind.STRING,)))
-        found.append(PropertyDecl(name, prop_type, tuple(notes)))
-    plain = [m for m in found if isinstance(m, PropertyDecl) and m.type.is_plain]
+        actual.append(PropertyDecl(name, prop_type, tuple(notes)))
+    plain = [m for m in actual if isinstance(m, PropertyDecl) and m.type.is_plain]
     required = [m for m in plain if not m.type.nullable]
     if required and not edge and draw(st.booleans()):
         keys = draw(st.lists(st.sampled_from(required), min_size=1, max_size=2, unique=True))
-        found.append(KeyConstraint(tuple(m.name for m in keys)))
+        actual.append(KeyConstraint(tuple(m.name for m in keys)))
     for prop in plain:
         if prop.type.scalar.is_numeric and not edge and draw(st.booleans()):
-            found.append(
+            actual.append(
                 RangeConstraint(prop.name, draw(st.integers(-5, 0)), draw(st.none() | st.just(9.5)))
             )
-    return tuple(draw(st.permutations(found)))
+    return tuple(draw(st.permutations(actual)))
 
 
 @st.composite
@@ -176,11 +176,11 @@ def valid_files(draw: st.DrawFn) -> SchemaFile:
     """Trees that compile."""
     node_names = draw(st.lists(type_names, min_size=1, max_size=4, unique=True))
     edge_names = draw(st.lists(type_names, max_size=3, unique_by=str.lower))
-    found: list[Declaration] = [
+    actual: list[Declaration] = [
         NodeDecl(n, members=draw(_valid_members(edge=False))) for n in node_names
     ]
     ends = st.sampled_from(node_names)
     for name in edge_names:
         body = draw(st.none() | _valid_members(edge=True))
-        found.append(EdgeDecl(name, Ref(draw(ends)), Ref(draw(ends)), members=body))
-    return SchemaFile(tuple(draw(st.permutations(found))))
+        actual.append(EdgeDecl(name, Ref(draw(ends)), Ref(draw(ends)), members=body))
+    return SchemaFile(tuple(draw(st.permutations(actual))))

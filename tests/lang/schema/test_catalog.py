@@ -38,8 +38,8 @@ def test_b48_the_catalog_holds_every_type() -> None:
 
 def test_b49_edge_lookup_ignores_case() -> None:
     catalog = compile_schema(FIXTURE)
-    found = [catalog.edge(word) for word in ("Knows", "knows", "KNOWS", "worksAt", "works_at")]
-    assert [edge.name if edge else None for edge in found] == [
+    actual = [catalog.edge(word) for word in ("Knows", "knows", "KNOWS", "worksAt", "works_at")]
+    assert [edge.name if edge else None for edge in actual] == [
         "Knows", "Knows", "Knows", "WorksAt", None,
     ]  # fmt: skip
     assert catalog.node("person") is None

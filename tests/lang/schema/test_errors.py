@@ -602,8 +602,8 @@ def test_a_wrong_schema_is_reported_with_its_place(case: Case) -> None:
     ],
 )
 def test_hints_say_what_to_do(text: str, hint: str) -> None:
-    found = [d.hint or "" for d in analyze_schema(Source("s.pg", text))[1]]
-    assert any(hint in shown for shown in found)
+    actual = [d.hint or "" for d in analyze_schema(Source("s.pg", text))[1]]
+    assert any(hint in shown for shown in actual)
 
 
 def test_all_errors_are_reported_in_source_order() -> None:
@@ -616,8 +616,8 @@ def test_all_errors_are_reported_in_source_order() -> None:
 def test_type_ids_that_collide_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.lang.schema.check.type_id", lambda kind, name: 1)
     source = Source("s.pg", "node A { } node B { }")
-    (found,) = check_schema(parse_schema(source)[0], source)
-    assert (found.code, found.message) == (
+    (actual,) = check_schema(parse_schema(source)[0], source)
+    assert (actual.code, actual.message) == (
         "S106",
         "type id collision: node B and node A have the same id 1",
     )
@@ -626,9 +626,9 @@ def test_type_ids_that_collide_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_property_ids_that_collide_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.lang.schema.check.property_id", lambda kind, owner, name: 1)
     source = Source("s.pg", "node A { a: I32 b: I32 }")
-    (found,) = check_schema(parse_schema(source)[0], source)
-    assert found.code == "S107"
-    assert found.message.startswith("property id collision: ")
+    (actual,) = check_schema(parse_schema(source)[0], source)
+    assert actual.code == "S107"
+    assert actual.message.startswith("property id collision: ")
 
 
 def test_every_code_is_used_and_every_used_code_is_registered() -> None:
@@ -648,6 +648,6 @@ def test_every_code_but_the_collisions_has_an_example_here() -> None:
 def test_two_interfaces_of_a_node_must_agree() -> None:
     text = "interface I { a: String } interface J { a: I32 } node A implements I, J { }"
     source = Source("s.pg", text)
-    (found,) = analyze_schema(source)[1]
-    assert (found.code, text[found.span.start : found.span.end]) == ("S052", "J")
-    assert "has type String but interface J declares it as I32" in found.message
+    (actual,) = analyze_schema(source)[1]
+    assert (actual.code, text[actual.span.start : actual.span.end]) == ("S052", "J")
+    assert "has type String but interface J declares it as I32" in actual.message

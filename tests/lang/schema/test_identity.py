@@ -15,18 +15,18 @@ from omnigraph.lang.schema.migrate import plan_migration
 def follow(*texts: str) -> list[Identity]:
     """The identities of a graph that goes through these schemas."""
     catalogs = [compile_schema(text) for text in texts]
-    found = [initial_identity(catalogs[0])]
+    actual = [initial_identity(catalogs[0])]
     for old, new in pairwise(catalogs):
         plan = plan_migration(old, new)
         assert plan.supported, plan.describe()
-        found.append(evolve_identity(found[-1], plan.steps, new))
-    return found
+        actual.append(evolve_identity(actual[-1], plan.steps, new))
+    return actual
 
 
 def of(identity: Identity, name: str, kind: str = "node") -> TypeIdentity:
-    found = identity.type(kind, name)
-    assert found is not None
-    return found
+    actual = identity.type(kind, name)
+    assert actual is not None
+    return actual
 
 
 def test_the_first_identity_numbers_types_and_properties_in_order() -> None:

@@ -43,9 +43,9 @@ def test_footguns_are_warned_about(text: str, codes: list[str]) -> None:
     source = Source("s.pg", text)
     file, errors = analyze_schema(source)
     assert errors == []
-    found = lint_schema(file, source)
-    assert [d.code for d in found] == codes
-    for diagnostic in found:
+    actual = lint_schema(file, source)
+    assert [d.code for d in actual] == codes
+    for diagnostic in actual:
         assert diagnostic.severity is Severity.WARNING
         assert lint_code(diagnostic.code) is not None
 
@@ -92,8 +92,8 @@ def test_other_values_cannot_be_keys(value: KeyValue) -> None:
 )
 def test_an_annotation_that_looks_misspelt_is_warned_about(text, meant):
     source = Source("s.pg", text)
-    (found,) = lint_schema(analyze_schema(source)[0], source)
-    assert (found.code, found.hint) == ("OG-NM-103", f"did you mean `{meant}`?")
+    (actual,) = lint_schema(analyze_schema(source)[0], source)
+    assert (actual.code, actual.hint) == ("OG-NM-103", f"did you mean `{meant}`?")
 
 
 def test_an_annotation_of_ones_own_is_no_mistake():

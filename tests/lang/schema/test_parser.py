@@ -23,9 +23,9 @@ from omnigraph.lang.schema.parser import parse_schema
 
 
 def node(text: str, name: str = "A") -> NodeType:
-    found = compile_schema(text).node(name)
-    assert found is not None
-    return found
+    actual = compile_schema(text).node(name)
+    assert actual is not None
+    return actual
 
 
 def constraints(text: str) -> list[object]:
@@ -44,8 +44,8 @@ def test_a01_declarations_keep_their_source_order() -> None:
 
 
 def test_a02_a_question_mark_makes_a_property_nullable() -> None:
-    found = node("node A { a: String  b: String? }")
-    assert [found.properties[n].type.nullable for n in ("a", "b")] == [False, True]
+    actual = node("node A { a: String  b: String? }")
+    assert [actual.properties[n].type.nullable for n in ("a", "b")] == [False, True]
 
 
 def test_a03_an_edge_needs_no_body_and_is_unbounded() -> None:
@@ -61,18 +61,18 @@ def test_a04_an_interface_has_properties() -> None:
 
 
 def test_a05_a_node_receives_the_properties_of_its_interface() -> None:
-    found = node("interface I { b: String } node A implements I { a: I32 }")
-    assert list(found.properties) == ["a", "b"]
+    actual = node("interface I { b: String } node A implements I { a: I32 }")
+    assert list(actual.properties) == ["a", "b"]
 
 
 def test_a06_several_interfaces_bring_properties_and_the_key() -> None:
     text = (
         "interface I { a: String @key } interface J { b: I32? @index } node A implements I, J { }"
     )
-    found = node(text)
-    assert found.key == ("a",)
-    assert ("b",) in found.indexes
-    assert found.implements == ("I", "J")
+    actual = node(text)
+    assert actual.key == ("a",)
+    assert ("b",) in actual.indexes
+    assert actual.implements == ("I", "J")
 
 
 def test_a06_two_interfaces_with_the_same_key_give_one_key() -> None:
@@ -118,9 +118,9 @@ def test_a12_a_composite_index_keeps_its_columns() -> None:
     ],
 )
 def test_range_bounds(bounds: str, expected: tuple[float | None, float | None]) -> None:
-    (found,) = node(f"node A {{ p: F64? @range(p, {bounds}) }}").ranges
-    assert (found.min, found.max) == expected
-    assert [type(found.min), type(found.max)] == [type(bound) for bound in expected]
+    (actual,) = node(f"node A {{ p: F64? @range(p, {bounds}) }}").ranges
+    assert (actual.min, actual.max) == expected
+    assert [type(actual.min), type(actual.max)] == [type(bound) for bound in expected]
 
 
 def test_a17_a_check_keeps_its_pattern() -> None:
@@ -177,19 +177,19 @@ def test_a34_rename_from_is_kept_on_nodes_edges_and_properties() -> None:
     text = 'node A @rename_from("B") { p: I32 @rename_from("q") } edge E: A -> A @rename_from("F")'
     catalog = compile_schema(text)
     node_type, edge = catalog.node_types["A"], catalog.edge_types["E"]
-    found = [node_type.annotations, node_type.properties["p"].annotations, edge.annotations]
-    assert [a[0].value for a in found] == ["B", "q", "F"]
+    actual = [node_type.annotations, node_type.properties["p"].annotations, edge.annotations]
+    assert [a[0].value for a in actual] == ["B", "q", "F"]
 
 
 def test_a38_enums_are_sorted_and_lists_parse() -> None:
-    found = node("node A { s: enum(open, closed, blocked)  t: [String]? }")
-    assert found.properties["s"].type.enum_values == ("blocked", "closed", "open")
-    assert str(found.properties["t"].type) == "[String]?"
+    actual = node("node A { s: enum(open, closed, blocked)  t: [String]? }")
+    assert actual.properties["s"].type.enum_values == ("blocked", "closed", "open")
+    assert str(actual.properties["t"].type) == "[String]?"
 
 
 def test_enum_values_may_hold_hyphens_and_start_with_digits() -> None:
-    found = node("node A { s: enum(phase-1, 1on1, lp-institution, 2024-05, -x, a_b)? }")
-    assert found.properties["s"].type.enum_values == (
+    actual = node("node A { s: enum(phase-1, 1on1, lp-institution, 2024-05, -x, a_b)? }")
+    assert actual.properties["s"].type.enum_values == (
         "-x", "1on1", "2024-05", "a_b", "lp-institution", "phase-1",
     )  # fmt: skip
 
@@ -203,8 +203,8 @@ def test_a40_descriptions_and_instructions_are_accepted() -> None:
 
 
 def test_a41_escapes_are_decoded() -> None:
-    found = node(r'node A @description("a\n\t\"\\\r") { }')
-    assert found.annotations[0].value == 'a\n\t"\\\r'
+    actual = node(r'node A @description("a\n\t\"\\\r") { }')
+    assert actual.annotations[0].value == 'a\n\t"\\\r'
 
 
 def test_a42_an_unknown_escape_is_an_error() -> None:
@@ -227,8 +227,8 @@ def test_a47_a_syntax_error_has_a_span_of_at_least_one_byte() -> None:
 
 
 def test_unknown_annotations_are_accepted_with_any_argument() -> None:
-    found = node('node A @x @y(5) @z(name, k=1.50, b=true) @w("s") { p: I32 @vector("cosine") }')
-    assert [(a.name, a.value, a.kwargs) for a in found.annotations] == [
+    actual = node('node A @x @y(5) @z(name, k=1.50, b=true) @w("s") { p: I32 @vector("cosine") }')
+    assert [(a.name, a.value, a.kwargs) for a in actual.annotations] == [
         ("w", "s", ()),
         ("x", None, ()),
         ("y", "5", ()),
@@ -249,9 +249,9 @@ def test_annotations_may_also_stand_after_the_interfaces() -> None:
 
 def test_a_constraint_after_a_property_does_not_belong_to_it() -> None:
     file, _ = parse_schema(Source("s.pg", "node A { a: String @unique(a, b) b: String @unique }"))
-    (found,) = file.declarations
-    assert isinstance(found, NodeDecl)
-    assert [type(m).__name__ for m in found.members] == [
+    (actual,) = file.declarations
+    assert isinstance(actual, NodeDecl)
+    assert [type(m).__name__ for m in actual.members] == [
         "PropertyDecl",
         "UniqueConstraint",
         "PropertyDecl",
@@ -331,5 +331,5 @@ def test_a_schema_of_the_size_of_real_projects_compiles() -> None:
 
 
 def test_ranges_are_kept_per_property() -> None:
-    found = node("node A { a: I32 b: F32 @range(a, 0..1) @range(b, 0.0..1.0) }").ranges
-    assert found == (RangeConstraint("a", 0, 1), RangeConstraint("b", 0.0, 1.0))
+    actual = node("node A { a: I32 b: F32 @range(a, 0..1) @range(b, 0.0..1.0) }").ranges
+    assert actual == (RangeConstraint("a", 0, 1), RangeConstraint("b", 0.0, 1.0))

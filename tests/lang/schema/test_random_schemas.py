@@ -176,11 +176,11 @@ def test_a_catalog_survives_as_text(file: SchemaFile) -> None:
     assert text_of(again) == text_of(catalog)
     for kind in (*catalog.node_types.values(), *catalog.edge_types.values()):
         find = again.node_types if kind.table_key.startswith("node:") else again.edge_types
-        found = find[kind.name]
-        assert found.type_id == kind.type_id
+        actual = find[kind.name]
+        assert actual.type_id == kind.type_id
         ids = {name: prop.prop_id for name, prop in kind.properties.items()}
-        assert {name: prop.prop_id for name, prop in found.properties.items()} == ids
-        assert found.arrow_schema().equals(kind.arrow_schema())
+        assert {name: prop.prop_id for name, prop in actual.properties.items()} == ids
+        assert actual.arrow_schema().equals(kind.arrow_schema())
 
 
 def test_the_text_of_a_catalog_keeps_ids_that_are_no_hashes_of_names() -> None:

@@ -31,9 +31,9 @@ def indexed(path, texts):
     return dataset
 
 
-def found(dataset, query, edits=0):
-    asked = MatchQuery(query, "text", fuzziness=edits, max_expansions=2**31 - 1)
-    scanner = dataset.scanner(columns=["_score"], full_text_query=asked, with_row_id=True)
+def actual(dataset, query, edits=0):
+    requested = MatchQuery(query, "text", fuzziness=edits, max_expansions=2**31 - 1)
+    scanner = dataset.scanner(columns=["_score"], full_text_query=requested, with_row_id=True)
     return set(scanner.to_table()["_rowid"].to_pylist())
 
 
@@ -110,7 +110,7 @@ def test_lance_splits_at_the_same_characters(tmp_path):
     """Every character of the planes that are in use."""
     letters = [c for c in range(0x33480) if not 0xD800 <= c <= 0xDFFF]
     dataset = indexed(tmp_path / "t", ["xq" + chr(c) + "zq" for c in letters])
-    split = {letters[row] for row in found(dataset, "xq")}
+    split = {letters[row] for row in actual(dataset, "xq")}
     inside = {c for first, last in word_ranges() for c in range(first, last + 1)}
     assert split == set(letters) - inside
 
@@ -127,7 +127,7 @@ def test_lance_writes_the_same_letters_alike(tmp_path):
     several = [rows for rows in alike.values() if len(rows) > 1]
     assert len(several) > 1000
     for rows in several[::12]:
-        assert found(dataset, texts[min(rows)]) == rows
+        assert actual(dataset, texts[min(rows)]) == rows
 
 
 PIECES_TEXT = """
@@ -150,7 +150,7 @@ def test_lance_has_the_same_stems(tmp_path):
         alike[code].add(row)
     several = [rows for rows in alike.values() if len(rows) > 1]
     for rows in several[:: max(1, len(several) // 150)]:
-        assert found(dataset, words[min(rows)]) == rows
+        assert actual(dataset, words[min(rows)]) == rows
 
 
 ODD = [
@@ -181,7 +181,7 @@ def test_random_texts_match_as_in_lance(tmp_path):
     for query in queries:
         for edits in (0, 1, 2):
             ours = matches(column, TextFunction.FUZZY, query, edits)
-            assert set(np.flatnonzero(ours).tolist()) == found(dataset, query, edits), query
+            assert set(np.flatnonzero(ours).tolist()) == actual(dataset, query, edits), query
 
 
 @settings(max_examples=12)
@@ -196,7 +196,7 @@ def test_any_text_matches_as_in_lance(tmp_path_factory, texts, queries):
     for query in (*queries, *texts[:3]):
         query = query.encode("utf-8", "ignore").decode()
         ours = matches(column, TextFunction.SEARCH, query)
-        assert set(np.flatnonzero(ours).tolist()) == found(dataset, query)
+        assert set(np.flatnonzero(ours).tolist()) == actual(dataset, query)
 
 
 # -- edits ----------------------------------------------------------------------------------------

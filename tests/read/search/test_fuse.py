@@ -19,8 +19,8 @@ def ids(values):
 
 def test_the_score_is_the_sum_of_reciprocal_ranks():
     hits = fuse(ids([7, 8, 9]), ids([9, 7]))
-    found = dict(zip(hits.row_ids.tolist(), hits.scores.tolist(), strict=True))
-    assert found == {7: 1 / 61 + 1 / 62, 9: 1 / 63 + 1 / 61, 8: 1 / 62}
+    actual = dict(zip(hits.row_ids.tolist(), hits.scores.tolist(), strict=True))
+    assert actual == {7: 1 / 61 + 1 / 62, 9: 1 / 63 + 1 / 61, 8: 1 / 62}
     assert hits.row_ids.tolist() == [7, 9, 8]
 
 
@@ -37,12 +37,12 @@ def test_any_two_rankings_fuse_as_the_formula_says(primary, secondary, k):
     for ranking in (primary, secondary):
         for rank, row in enumerate(ranking):
             scores[row] = scores.get(row, 0) + Fraction(1, k + rank + 1)
-    places = {row: place for place, row in reversed(list(enumerate(primary + secondary)))}
-    expected = sorted(scores, key=lambda row: (-float(scores[row]), places[row]))
+    locations = {row: location for location, row in reversed(list(enumerate(primary + secondary)))}
+    expected = sorted(scores, key=lambda row: (-float(scores[row]), locations[row]))
     hits = fuse(ids(primary), ids(secondary), k)
     assert sorted(hits.row_ids.tolist()) == sorted(expected)
     assert np.allclose(hits.scores, [float(scores[row]) for row in hits.row_ids.tolist()])
-    exact = sorted(scores, key=lambda row: (-scores[row], places[row]))
+    exact = sorted(scores, key=lambda row: (-scores[row], locations[row]))
     assert [float(scores[row]) for row in hits.row_ids.tolist()] == [
         float(scores[row]) for row in exact
     ]

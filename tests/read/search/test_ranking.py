@@ -39,10 +39,10 @@ def expected_score(counts, length, mean, texts, texts_with):
 def test_the_scores_are_those_of_the_books(docs):
     """Texts without a word do not count: 5 texts of 1, 3, 4, 2 and 4 words."""
     docs.append(*ROWS)
-    found = ranked(docs, "fox")
-    assert list(found) == ["b", "a", "c"]
+    actual = ranked(docs, "fox")
+    assert list(actual) == ["b", "a", "c"]
     for name, counts, length in (("a", 1, 1), ("b", 3, 3), ("c", 1, 4)):
-        assert found[name] == pytest.approx(expected_score(counts, length, 14 / 5, 5, 3))
+        assert actual[name] == pytest.approx(expected_score(counts, length, 14 / 5, 5, 3))
 
 
 @pytest.mark.parametrize("query", ["fox", "red whale", "red red", "sky fox snow", "Foxes"])
@@ -57,20 +57,20 @@ def test_a_whole_index_and_none_give_the_same_scores(docs, query):
 def test_rows_outside_the_index_are_scored_by_what_the_index_counts(docs):
     """The same text scores the same on both sides."""
     docs.append(*ROWS).index(TEXT).append(("x", "fox"), ("y", "fox fox fox"), ("z", "a new word"))
-    found = ranked(docs, "fox")
-    assert found["x"] == pytest.approx(found["a"], rel=1e-5)
-    assert found["y"] == pytest.approx(found["b"], rel=1e-5)
-    assert set(found) == {"a", "b", "c", "x", "y"}
+    actual = ranked(docs, "fox")
+    assert actual["x"] == pytest.approx(actual["a"], rel=1e-5)
+    assert actual["y"] == pytest.approx(actual["b"], rel=1e-5)
+    assert set(actual) == {"a", "b", "c", "x", "y"}
     # A word that the index does not know is rarer than any it knows.
-    assert ranked(docs, "word fox whale")["z"] > found["x"]
+    assert ranked(docs, "word fox whale")["z"] > actual["x"]
 
 
 def test_equal_scores_come_by_row(docs):
     """These three titles have one of three words each."""
     docs.append(*LIBRARY).index(TEXT)
-    found = ranked(docs, "Learning")
-    assert list(found) == ["ml-intro", "dl-basics", "rl-intro"]
-    assert len(set(found.values())) == 1
+    actual = ranked(docs, "Learning")
+    assert list(actual) == ["ml-intro", "dl-basics", "rl-intro"]
+    assert len(set(actual.values())) == 1
 
 
 @pytest.mark.parametrize("indexed", [False, True])

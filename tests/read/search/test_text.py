@@ -159,8 +159,8 @@ def test_the_states_are_what_they_say(tmp_path):
     whole = index(full)
     assert (whole.complete, whole.name) == (True, "text_text")
     for state in (partial, updated, branched, compacted):
-        found = index(state)
-        assert not found.complete, state
+        actual = index(state)
+        assert not actual.complete, state
 
 
 @pytest.mark.parametrize(("edits", "expected"), [(0, []), (1, []), (2, ["a"]), (3, ["a", "b"])])
@@ -243,11 +243,11 @@ def test_whatever_was_done_to_a_table_the_same_rows_match(tmp_path_factory, step
             docs.compact()
         elif docs.ref.branch is None:
             docs.branch(f"b{number}")
-    known = sorted(model)
-    column = pa.array([model[name] for name in known], pa.string())
+    existing = sorted(model)
+    column = pa.array([model[name] for name in existing], pa.string())
     for query, edits in queries:
         flags = matches(column, FUZZY, query, edits)
-        expected = [known[position] for position in np.flatnonzero(flags)]
+        expected = [existing[position] for position in np.flatnonzero(flags)]
         assert searched(docs, FUZZY, query, edits) == expected
 
 

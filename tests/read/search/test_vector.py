@@ -73,9 +73,9 @@ def test_conditions_and_candidates_come_before_the_search(library):
 
 def test_distances_are_exact_and_undefined_where_there_is_none(library):
     rows = library.rows("ml-intro", "none", "zero", "cv-overview", "ml-intro")
-    found = distances(library.table, "vector", QUERY, rows)
+    actual = distances(library.table, "vector", QUERY, rows)
     cosine = np.dot(QUERY, [0.8, 0.7, 0.6, 0.5]) / np.linalg.norm(QUERY) / np.sqrt(1.74)
-    assert found == pytest.approx([0, np.nan, np.nan, 1 - cosine, 0], abs=1e-6, nan_ok=True)
+    assert actual == pytest.approx([0, np.nan, np.nan, 1 - cosine, 0], abs=1e-6, nan_ok=True)
     assert distances(library.table, "vector", QUERY, rows[:0]).tolist() == []
 
 
@@ -95,10 +95,10 @@ def test_each_metric_measures_as_documented(docs, metric, expected, indexed):
         docs.index(VECTOR, metric=metric)
         assert vector_index(docs.table, "vector").metric == metric
     hits = nearest(docs.table, "vector", [1, 0, 0, 0], 9, metric=metric)
-    found = dict(zip(docs.ids(hits.row_ids), hits.scores.tolist(), strict=True))
+    actual = dict(zip(docs.ids(hits.row_ids), hits.scores.tolist(), strict=True))
     wanted = dict(zip("abcd", expected, strict=True))
-    assert found == pytest.approx({k: v for k, v in wanted.items() if v is not None}, abs=1e-6)
-    assert list(found.values()) == sorted(found.values())
+    assert actual == pytest.approx({k: v for k, v in wanted.items() if v is not None}, abs=1e-6)
+    assert list(actual.values()) == sorted(actual.values())
 
 
 def test_ties_are_never_cut_at_random(docs):
@@ -107,8 +107,8 @@ def test_ties_are_never_cut_at_random(docs):
     for index in (False, True):
         if index:
             docs.index(VECTOR)
-        found = near(docs, [1, 0, 0, 0], 12)
-        assert found == ["first", *(f"{n:03}" for n in range(11))]
+        actual = near(docs, [1, 0, 0, 0], 12)
+        assert actual == ["first", *(f"{n:03}" for n in range(11))]
 
 
 @settings(max_examples=20)

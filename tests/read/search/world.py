@@ -96,9 +96,9 @@ class Docs:
 
     def rows(self, *ids):
         """The rows of documents."""
-        found = self.table.read(["id"], row_ids=True)
-        known = dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
-        return np.array([known[name] for name in ids], np.uint64)
+        actual = self.table.read(["id"], row_ids=True)
+        existing = dict(zip(actual["id"].to_pylist(), actual["_rowid"].to_pylist(), strict=True))
+        return np.array([existing[name] for name in ids], np.uint64)
 
 
 def docs(*rows):

@@ -34,7 +34,7 @@ def _node(draw, name):
     keys = [f"k{n}" for n in range(draw(st.integers(0, 2)))]
     names = draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
     fields = [f"{key}: {draw(st.sampled_from(KEYS))}" for key in keys]
-    fields += [draw(_property(each)) for each in names]
+    fields += [draw(_property(item)) for item in names]
     fields += [f"@key({', '.join(keys)})"] if keys else []
     if draw(st.booleans()):
         fields += ["most: I32?", "@range(most, 0..9)", "mail: String?", '@check(mail, "@")']
@@ -150,8 +150,8 @@ def records(draw, catalog, flaws):
 
 
 def _spoil(draw, pairs):
-    known = [name for name, _ in pairs] or ["none"]
-    name = draw(st.sampled_from([*known, *known, "odd", "id", "from", "edge"]))
+    existing = [name for name, _ in pairs] or ["none"]
+    name = draw(st.sampled_from([*existing, *existing, "odd", "id", "from", "edge"]))
     match draw(st.integers(0, 3)):
         case 0 if pairs:
             del pairs[draw(st.integers(0, len(pairs) - 1))]
@@ -172,12 +172,12 @@ def streams(draw, catalog):
     """The bytes of a file: mostly one record a line."""
     flaws = draw(st.booleans())
     end = draw(st.sampled_from(["\n", "\n", "\r\n"]))
-    found = b""
+    actual = b""
     for record in draw(st.lists(records(catalog, flaws), max_size=14)):
-        found += record.encode("utf-8", "surrogatepass") + (draw(_ENDS) if flaws else end).encode()
+        actual += record.encode("utf-8", "surrogatepass") + (draw(_ENDS) if flaws else end).encode()
         if flaws and draw(st.integers(0, 15)) == 0:
-            found += draw(_RAW)
-    return found if draw(st.booleans()) else found.rstrip(b"\r\n")
+            actual += draw(_RAW)
+    return actual if draw(st.booleans()) else actual.rstrip(b"\r\n")
 
 
 def is_new_id(text):

@@ -61,18 +61,18 @@ def taken(catalog, data, *, decoded=True, allowed=ALL, strict=False):
     intake.digest = Digest()
     if not decoded:
         intake.decoders = None
-    found = {}
+    matches = {}
     try:
-        found["extent"] = ndjson.read_records(io.BytesIO(data), intake, "x")
+        matches["extent"] = ndjson.read_records(io.BytesIO(data), intake, "x")
         intake.flush()
     except TooManyRejects:
-        found.clear()
+        matches.clear()
     else:
-        found["rows"] = {key: sinks[key].plain() for key in sorted(sinks)}
-        found["ignored"], found["records"] = intake.ignored, intake.records
-        found["digest"], found["given"] = intake.digest.text(), intake.given_ids
-    found["rejects"] = [(reject.to_json(), _error(reject)) for reject in rejects.collected]
-    return found
+        matches["rows"] = {key: sinks[key].plain() for key in sorted(sinks)}
+        matches["ignored"], matches["records"] = intake.ignored, intake.records
+        matches["digest"], matches["given"] = intake.digest.text(), intake.given_ids
+    matches["rejects"] = [(reject.to_json(), _error(reject)) for reject in rejects.collected]
+    return matches
 
 
 def _error(reject):
@@ -235,17 +235,21 @@ def read_plainly(monkeypatch):
     return lines
 
 
-@pytest.mark.parametrize("places", [[0], [1_500, 1_501], [0, 2_999], [2_999], range(0, 3_000, 100)])
+@pytest.mark.parametrize(
+    "locations", [[0], [1_500, 1_501], [0, 2_999], [2_999], range(0, 3_000, 100)]
+)
 @pytest.mark.parametrize("end", ["", "\n"])
-def test_a_bad_line_does_not_spoil_those_around_it(read_plainly, places, end):
+def test_a_bad_line_does_not_spoil_those_around_it(read_plainly, locations, end):
     lines = [ADA.replace("Ada", f"n{n}") for n in range(3_000)]
-    for place in places:
-        lines[place] = ADA.replace("Person", f"Robot{place}")
+    for location in locations:
+        lines[location] = ADA.replace("Person", f"Robot{location}")
     data = ("\n".join(lines) + end).encode()
-    found = taken(CATALOG, data)
-    assert read_plainly == [lines[place].encode() for place in places]
-    assert [reject["line"] for reject, _ in found["rejects"]] == [place + 1 for place in places]
-    assert found == taken(CATALOG, data, decoded=False)
+    actual = taken(CATALOG, data)
+    assert read_plainly == [lines[location].encode() for location in locations]
+    assert [reject["line"] for reject, _ in actual["rejects"]] == [
+        location + 1 for location in locations
+    ]
+    assert actual == taken(CATALOG, data, decoded=False)
 
 
 def test_where_nothing_is_usual_little_is_tried(read_plainly, monkeypatch):
@@ -257,8 +261,8 @@ def test_where_nothing_is_usual_little_is_tried(read_plainly, monkeypatch):
         Decoders, "decode", lambda self, block: tried.append(block) or decode(self, block)
     )
     bad = [ADA.replace("name", "nick")] * 4_000
-    found = taken(CATALOG, "\n".join(bad).encode())
-    assert (len(found["rejects"]), len(tried) < 20) == (ALL + 1, True)
+    actual = taken(CATALOG, "\n".join(bad).encode())
+    assert (len(actual["rejects"]), len(tried) < 20) == (ALL + 1, True)
     good = [ADA.replace("Ada", f"n{n}") for n in range(4_000)]
     read_plainly.clear()
     taken(CATALOG, "\n".join([*bad[:900], *good]).encode())
@@ -292,18 +296,18 @@ NUMBER = st.from_regex(_SHAPE, fullmatch=True)
 def test_numbers_are_decoded_as_the_standard_library_does(text):
     expected = json.loads(text)
     assume(not (isinstance(expected, float) and math.isinf(expected)))
-    found = msgspec.json.decode(text.encode(), type=int | float)
-    assert (type(found), repr(found)) == (type(expected), repr(expected))
+    actual = msgspec.json.decode(text.encode(), type=int | float)
+    assert (type(actual), repr(actual)) == (type(expected), repr(expected))
 
 
 @given(st.binary(max_size=12) | st.text('"\\ud8dc0041nx', max_size=12).map(str.encode))
 def test_a_text_is_decoded_as_the_standard_library_does_or_refused(inside):
     literal = b'"' + inside + b'"'
     try:
-        found = msgspec.json.decode(literal, type=str)
+        actual = msgspec.json.decode(literal, type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
-    assert found == json.loads(literal.decode("utf-8"))
+    assert actual == json.loads(literal.decode("utf-8"))
 
 
 objects = st.recursive(
@@ -346,9 +350,9 @@ def test_many_of_one_type_and_of_several_are_decoded():
     mixed = [record for pair in zip(people, knows, strict=True) for record in pair]
     for records in (people, knows, [*people, *knows], mixed):
         data = "\n".join(map(json.dumps, records)).encode()
-        found = taken(CATALOG, data)
-        assert sum(map(len, found["rows"].values())) == len(records)
-        assert found == taken(CATALOG, data, decoded=False)
+        actual = taken(CATALOG, data)
+        assert sum(map(len, actual["rows"].values())) == len(records)
+        assert actual == taken(CATALOG, data, decoded=False)
 
 
 TEXTS = ["Ada", 'a "quoted": name', ": ", '":', "id"]

@@ -51,12 +51,12 @@ def image(graph, table_key, branch="main"):
     dataset = raw(graph, table_key, branch)
     plain = [name for name in dataset.schema.names if name != "body"]
     rows = dataset.to_table(columns=[*plain, *STAMPS], with_row_id=True).to_pylist()
-    found = {row["id"]: tuple(row.values()) for row in rows}
-    assert len(found) == len(rows) == len({row["_rowid"] for row in rows})
+    actual = {row["id"]: tuple(row.values()) for row in rows}
+    assert len(actual) == len(rows) == len({row["_rowid"] for row in rows})
     if table_key == "node:Doc":
         snapshot = graph.snapshot(branch)
-        return {key: (*row, snapshot.read_blob("Doc", key, "body")) for key, row in found.items()}
-    return found
+        return {key: (*row, snapshot.read_blob("Doc", key, "body")) for key, row in actual.items()}
+    return actual
 
 
 def merged(tmp_path, name, branch, records):
@@ -135,11 +135,11 @@ def test_indexes_answer_rightly_after_a_merge_that_streams(tmp_path):
         graph.load([doc(n, 100 + n) for n in range(0, 60, 2)])
         for condition in (pc.field("code") == 4, pc.field("code") == 104, pc.field("id") == "d4"):
             table = raw(graph, "node:Doc")
-            found = [
+            actual = [
                 table.to_table(columns=["id"], filter=condition, use_scalar_index=used)
                 for used in (True, False)
             ]
-            assert found[0].equals(found[1])
+            assert actual[0].equals(actual[1])
         codes = graph.snapshot().read("Doc", ["code"], pc.field("id") == "d4")["code"]
         assert codes.to_pylist() == [104]
         graph.indexes.ensure()
@@ -175,6 +175,6 @@ def test_one_row_among_many_that_is_there_is_replaced(tmp_path, count, position,
         records[position] = doc(17, 99)
         counts = graph.load(records).tables["node:Doc"]
         assert (counts.inserted, counts.updated) == (count - 1, 1)
-        found = graph.snapshot().read("Doc", ["id", "code"]).to_pylist()
-        assert len(found) == len({row["id"] for row in found}) == 40 + count - 1
-        assert [row["code"] for row in found if row["id"] == "d17"] == [99]
+        actual = graph.snapshot().read("Doc", ["id", "code"]).to_pylist()
+        assert len(actual) == len({row["id"] for row in actual}) == 40 + count - 1
+        assert [row["code"] for row in actual if row["id"] == "d17"] == [99]

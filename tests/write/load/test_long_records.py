@@ -27,7 +27,7 @@ FILES = {
 }
 
 
-def load_in_shares(graph, path):
+def load_in_splits(graph, path):
     reader = split_reader(ThreadExecutor(1), split_bytes=SMALL)
     job, destination = LoadJob([str(path)], LoadMode.MERGE), LoadDestination("main")
     load_into(graph._handle.store, graph.catalog, job, destination, reader)
@@ -43,7 +43,7 @@ def test_a_record_that_is_too_long_is_refused_alike(empty, tmp_path, monkeypatch
     path = tmp_path / name
     path.write_bytes(text)
     with pytest.raises(LoadError) as caught:
-        empty.load(path) if how == "local" else load_in_shares(empty, path)
+        empty.load(path) if how == "local" else load_in_splits(empty, path)
     assert caught.value.message == f"{path}:{line}: the record is too long"
     assert "not closed" in caught.value.hint
 
@@ -56,7 +56,7 @@ def test_shares_of_one_long_line_hold_only_pieces_of_it(empty, tmp_path, monkeyp
     path.write_bytes(b"x" * (256 * SMALL))
     tracemalloc.start()
     with pytest.raises(LoadError, match="too long"):
-        load_in_shares(empty, path)
+        load_in_splits(empty, path)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 64 * SMALL

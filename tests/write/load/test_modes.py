@@ -57,16 +57,16 @@ def test_a_load_fills_all_types_whatever_their_order(empty, mode):
 
 def test_ids_of_edges_are_new_and_not_empty(empty):
     empty.load([*people("A", "B"), *[edge("Knows", "A", "B") for _ in range(50)]])
-    found = [row_id for (row_id,) in rows(empty, "Knows", "id")]
-    assert len(set(found)) == 50
-    assert all(found)
+    actual = [row_id for (row_id,) in rows(empty, "Knows", "id")]
+    assert len(set(actual)) == 50
+    assert all(actual)
 
 
 def test_values_come_back_with_their_types(empty):
     data = {"slug": "a", "ok": True, "i64": -(2**63), "u64": 2**64 - 1, "vector": None}
     empty.load([node("Thing", **data), node("Thing", slug="b", vector=[1, 0.5, 2])])
-    found = rows(empty, "Thing", "slug", "ok", "i64", "u64", "text", "vector")
-    assert found == [
+    actual = rows(empty, "Thing", "slug", "ok", "i64", "u64", "text", "vector")
+    assert actual == [
         ("a", True, -(2**63), 2**64 - 1, None, None),
         ("b", None, None, None, None, [1.0, 0.5, 2.0]),
     ]
@@ -107,8 +107,8 @@ def test_an_empty_load_makes_no_commit(filled, tmp_path, mode):
 
 def test_composite_keys_and_values_that_must_be_unique_together(empty):
     """The error names both columns; what only looks alike when joined stays apart."""
-    apart = [node("Code", value=1, first="a,b", second="c"), node("Code", value=2, first="a")]
-    empty.load([*apart, node("Code", value=3, first="a", second="b,c")])
+    separate = [node("Code", value=1, first="a,b", second="c"), node("Code", value=2, first="a")]
+    empty.load([*separate, node("Code", value=3, first="a", second="b,c")])
     assert empty.snapshot().count("Code") == 3
     again = [node("Code", value=4, first="a", second="b,c")]
     message = is_refused(empty, UniqueViolation, again)
@@ -295,9 +295,9 @@ def test_a_source_that_an_edge_leaves_is_judged_again(filled):
 def test_nodes_without_a_key_merge_by_a_given_id(filled):
     """They get a new one where none is given."""
     filled.load([node("Note", id="n1", text="changed"), node("Note", text="new")])
-    found = rows(filled, "Note", "id", "text")
-    assert ("n1", "changed") in found
-    assert len(found) == 2
+    actual = rows(filled, "Note", "id", "text")
+    assert ("n1", "changed") in actual
+    assert len(actual) == 2
 
 
 # -- ids and properties -----------------------------------------------------------------------
@@ -487,11 +487,11 @@ def test_a_dry_run_of_a_branch_that_cannot_be_is_refused(filled):
 
 def test_progress_is_told(empty):
     """Once for every batch, then before the rows are checked and written."""
-    told = []
-    empty.load(people(*(f"p{n}" for n in range(40_000))), on_progress=told.append)
-    assert [p.phase for p in told] == ["reading", "reading", "reading", "checking", "writing"]
-    assert [p.done for p in told] == [16_384, 32_768, 40_000, 40_000, 40_000]
-    assert {p.detail["rejected"] for p in told} == {0}
+    reported = []
+    empty.load(people(*(f"p{n}" for n in range(40_000))), on_progress=reported.append)
+    assert [p.phase for p in reported] == ["reading", "reading", "reading", "checking", "writing"]
+    assert [p.done for p in reported] == [16_384, 32_768, 40_000, 40_000, 40_000]
+    assert {p.detail["rejected"] for p in reported} == {0}
 
 
 ADD = 'query q() { insert Person { name: "Eve" } }'
@@ -507,7 +507,7 @@ WRITES = {
 
 @pytest.mark.parametrize(
     ("phase", "write"),
-    [("reading", each) for each in WRITES]
+    [("reading", one) for one in WRITES]
     + [("checking", "the same table"), ("writing", "the same table")],
 )
 def test_who_is_told_cannot_write_to_the_graph_that_is_loaded(filled, phase, write):

@@ -251,8 +251,8 @@ def test_any_bytes_are_read_or_refused_like_a_strict_reader_does(data):
         intake.values or intake.rejected or not data.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
     )
     if not intake.rejected:
-        found = [value for value, _ in intake.values]
-        assert found == list(_strictly(data.removeprefix(b"\xef\xbb\xbf").decode()))
+        actual = [value for value, _ in intake.values]
+        assert actual == list(_strictly(data.removeprefix(b"\xef\xbb\xbf").decode()))
 
 
 def _strictly(text):

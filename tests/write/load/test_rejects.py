@@ -36,17 +36,17 @@ def test_bad_records_are_set_aside_and_the_others_loaded(empty, tmp_path):
     receipt = empty.load(path, rejects=tmp_path / "rejects.ndjson")
     assert names(empty) == ["Ada", "Ada2", "Bob"]
     assert (receipt.rejected, receipt.records) == (5, 7)
-    found = sorted(read(tmp_path / "rejects.ndjson"), key=lambda reject: reject["line"])
-    assert [list(reject) for reject in found] == [["file", "line", "field", "value", "reason"]] * 5
-    assert {reject["file"] for reject in found} == {str(path)}
-    assert [(r["line"], r["field"], r["value"]) for r in found] == [
+    actual = sorted(read(tmp_path / "rejects.ndjson"), key=lambda reject: reject["line"])
+    assert [list(reject) for reject in actual] == [["file", "line", "field", "value", "reason"]] * 5
+    assert {reject["file"] for reject in actual} == {str(path)}
+    assert [(r["line"], r["field"], r["value"]) for r in actual] == [
         (3, "age", "-1"),
         (4, "age", "old"),
         (5, "type", "Robot"),
         (6, "to", "Nobody"),
         (8, "email", "a@x"),
     ]
-    assert found[1]["reason"] == "Person.age: old is not an I32"
+    assert actual[1]["reason"] == "Person.age: old is not an I32"
 
 
 def test_values_of_any_characters_are_written(empty, tmp_path):
@@ -154,9 +154,9 @@ def test_unknown_properties_can_be_set_aside(empty):
 
 
 def test_progress_counts_them(empty):
-    told = []
-    empty.load([*GOOD, *BAD], max_rejects=9, on_progress=told.append)
-    assert told[-1].detail == {"rejected": 5}
+    reported = []
+    empty.load([*GOOD, *BAD], max_rejects=9, on_progress=reported.append)
+    assert reported[-1].detail == {"rejected": 5}
 
 
 def test_a_file_that_cannot_be_written_is_known_first(empty, tmp_path):
@@ -201,14 +201,14 @@ def test_nor_one_that_comes_late_or_open(empty, source, tmp_path):
     assert source.read_bytes() == before
 
 
-@pytest.mark.parametrize("place", ["nodes/Person.parquet", "nodes/new.ndjson", "rejects"])
-def test_nor_anything_in_a_directory_that_is_loaded(filled, tmp_path, place):
+@pytest.mark.parametrize("location", ["nodes/Person.parquet", "nodes/new.ndjson", "rejects"])
+def test_nor_anything_in_a_directory_that_is_loaded(filled, tmp_path, location):
     filled.snapshot().export(tmp_path / "out", format="parquet")
-    found = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    actual = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     with pytest.raises(InputError, match="which is loaded"):
-        filled.load(tmp_path / "out", rejects=tmp_path / "out" / place)
+        filled.load(tmp_path / "out", rejects=tmp_path / "out" / location)
     after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert after == found
+    assert after == actual
 
 
 def test_a_missing_file_is_not_made_by_naming_it_twice(empty, tmp_path):

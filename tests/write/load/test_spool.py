@@ -85,11 +85,11 @@ def test_spools_share_what_they_may_hold(tmp_path):
     size = batch("1").nbytes
     budget = Budget(2 * size)
     spools = [Spool(KIND, tmp_path / str(n), budget) for n in range(3)]
-    for n, each in enumerate(spools):
+    for n, item in enumerate(spools):
         (tmp_path / str(n)).mkdir()
-        each.add(batch("1"))
-        each.close()
-    assert [each.is_large for each in spools] == [False, False, True]
+        item.add(batch("1"))
+        item.close()
+    assert [item.is_large for item in spools] == [False, False, True]
 
 
 def test_a_disk_that_is_full_is_said(tmp_path):
@@ -152,8 +152,8 @@ def test_many_rows_replace_older_ones_also_under_indexes(empty):
     expected = [(f"p{n}", n if n < 50 else n % 7) for n in range(130)]
     assert rows(empty, "Person", "name", "age") == sorted(expected)
     for name, age in expected[::13]:
-        found = empty.snapshot().read("Person", ["age"], pc.field("id") == name)
-        assert found["age"].to_pylist() == [age]
+        actual = empty.snapshot().read("Person", ["age"], pc.field("id") == name)
+        assert actual["age"].to_pylist() == [age]
     empty.mutate('query q() { delete Person where name = "p99" }')
     empty.load([node("Person", name="p98", age=1), edge("Knows", "p98", "p0")])
     assert len(names(empty)) == 129

@@ -82,9 +82,9 @@ def test_ids_are_those_given_the_key_or_new(empty):
     empty.load({"Note": pa.table({"id": ["n1"], "text": ["a"]}), "Person": PEOPLE})
     empty.load({"Note": pa.table({"text": ["b", "c"]})})
     empty.load({"Note": pa.table({"id": ["n1"], "text": ["d"]})})
-    found = dict(rows(empty, "Note", "id", "text"))
-    assert found["n1"] == "d"
-    assert len(found) == 3
+    actual = dict(rows(empty, "Note", "id", "text"))
+    assert actual["n1"] == "d"
+    assert len(actual) == 3
     assert rows(empty, "Person", "id") == [("Ada",), ("Bob",)]
 
 
@@ -92,9 +92,9 @@ def test_a_null_id_is_a_new_one(empty):
     """As in records; beside a key it says nothing."""
     ids = pa.chunked_array([["n1", None], [None]], pa.string())
     empty.load({"Note": pa.table({"id": ids, "text": ["a", "b", "c"]})})
-    found = dict(rows(empty, "Note", "id", "text"))
-    assert found["n1"] == "a"
-    assert len(found) == 3
+    actual = dict(rows(empty, "Note", "id", "text"))
+    assert actual["n1"] == "a"
+    assert len(actual) == 3
     empty.load({"Person": pa.table({"id": ["Ada", None], "name": ["Ada", "Bob"]})})
     assert rows(empty, "Person", "id") == [("Ada",), ("Bob",)]
 

@@ -62,10 +62,10 @@ def test_both_forms_may_stand_in_one_file(filled, tmp_path):
         {"edge": "Knows", "from": "Bob", "to": "Ada"},
     ]
     filled.load(write(tmp_path / "mixed.ndjson", mixed))
-    found = rows(filled, "Note", "id", "text")
-    assert ("a", "one") in found
-    assert ("b", "two") in found
-    assert len({given for given, text in found if text == "three"} - {"a", "b"}) == 1
+    actual = rows(filled, "Note", "id", "text")
+    assert ("a", "one") in actual
+    assert ("b", "two") in actual
+    assert len({given for given, text in actual if text == "three"} - {"a", "b"}) == 1
     assert ("c", "Ada", "Bob") in rows(filled, "Knows", "id", "src", "dst")
 
 

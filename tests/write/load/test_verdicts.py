@@ -74,8 +74,8 @@ def test_the_file_of_rejects_has_the_order_of_the_input(empty, tmp_path, togethe
     three = write(tmp_path / "three.ndjson", [NO_TEXT, TOO_OLD])
     receipt = empty.load([one, two, three], rejects=tmp_path / "rejects")
     assert (receipt.rejected, names(empty)) == (14, ["Ada", "Bob", "Cyd"])
-    places = [(reject["file"], reject["line"]) for reject in read(tmp_path / "rejects")]
-    assert places == [
+    locations = [(reject["file"], reject["line"]) for reject in read(tmp_path / "rejects")]
+    assert locations == [
         *((str(one), line) for line in (1, 2, 3, 4, 5, 8, 9, 10, 11, 12)),
         *((str(two), line) for line in (3, 4)),
         *((str(three), line) for line in (1, 2)),
@@ -105,8 +105,8 @@ def test_a_record_counts_once_with_its_first_reason(empty, tmp_path):
     ]
     path = write(tmp_path / "a.ndjson", records)
     assert empty.load(path, rejects=tmp_path / "rejects").rejected == 5
-    found = [reject["field"] for reject in read(tmp_path / "rejects")]
-    assert found == ["age", "email", "age", "weight", "from"]
+    actual = [reject["field"] for reject in read(tmp_path / "rejects")]
+    assert actual == ["age", "email", "age", "weight", "from"]
 
 
 # -- beside what ends a load at once ----------------------------------------------------------
@@ -156,7 +156,7 @@ def test_what_is_allowed_only_says_where_to_end(data, catalog, allowed):
     """The rejects of a load that ends early are the first of those that there are."""
     stream = data.draw(streams(catalog))
     every = taken(catalog, stream, allowed=ALL)["rejects"]
-    places = [reject["line"] for reject, _ in every]
-    assert places == sorted(places)
+    locations = [reject["line"] for reject, _ in every]
+    assert locations == sorted(locations)
     with pieces_of(*data.draw(sizes)):
         assert taken(catalog, stream, allowed=allowed)["rejects"] == every[: allowed + 1]

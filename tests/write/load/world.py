@@ -63,8 +63,8 @@ def write(path: Path, records) -> Path:
 
 def rows(graph, type_name, *columns, **at):
     """The rows of a type as tuples, in order."""
-    found = graph.snapshot(**at).read(type_name, list(columns))
-    values = [found[name].to_pylist() for name in columns]
+    actual = graph.snapshot(**at).read(type_name, list(columns))
+    values = [actual[name].to_pylist() for name in columns]
     return sorted(zip(*values, strict=True), key=repr)
 
 

@@ -15,7 +15,7 @@ GRACE = 120.0
 _TAIL = 4000
 
 
-class Crew:
+class Workers:
     """Processes that start at the same moment, each a fresh interpreter."""
 
     def __init__(self, uri: str, folder: Path, seed: int, seconds: float, min_age: float) -> None:
@@ -49,7 +49,7 @@ class Crew:
         """Let them all play; one that fails, dies or hangs is a failure of the test."""
         for name, process in self._running.items():
             assert process.stdout is not None
-            assert process.stdout.readline().strip() == "ready", self._told(name)
+            assert process.stdout.readline().strip() == "ready", self._reported(name)
         for process in self._running.values():
             assert process.stdin is not None
             process.stdin.write("go\n")
@@ -61,26 +61,26 @@ class Crew:
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"not everybody ended:\n{self._stacks()}") from None
         failed = [name for name, process in self._running.items() if process.returncode]
-        assert not failed, "\n".join(self._told(name) for name in failed)
+        assert not failed, "\n".join(self._reported(name) for name in failed)
 
-    def _told(self, name: str) -> str:
+    def _reported(self, name: str) -> str:
         code = self._running[name].poll()
         return f"== {name} ended with {code}\n{self._errors(name).read_text()[-_TAIL:]}"
 
     def _stacks(self) -> str:
         """Where everybody is who has not ended."""
-        found = []
+        matches = []
         for name, process in self._running.items():
             if process.poll() is not None:
-                found.append(self._told(name))
+                matches.append(self._reported(name))
                 continue
             process.send_signal(signal.SIGUSR1)
             path, until = self._folder / f"{name}.stacks", time.monotonic() + 10
             # The last thread is the main one, which joins the others.
             while "process.py" not in path.read_text() and time.monotonic() < until:
                 time.sleep(0.05)
-            found.append(f"== {name} is at\n{path.read_text()}")
-        return "\n".join(found)
+            matches.append(f"== {name} is at\n{path.read_text()}")
+        return "\n".join(matches)
 
     def end(self) -> None:
         for process in self._running.values():

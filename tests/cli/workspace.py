@@ -17,7 +17,7 @@ from unittest import mock
 from omnigraph.cli import main
 
 
-class Place:
+class Workspace:
     """A directory with files, and the command run in it."""
 
     def __init__(self, directory: Path) -> None:
@@ -58,8 +58,8 @@ class Place:
             code = main(list(arguments))
             out.flush()
             err.flush()
-        told, said = (stream.buffer.getvalue() for stream in (out, err))  # type: ignore[attr-defined]
-        return _done(list(arguments), code, told, said)
+        reported, said = (stream.buffer.getvalue() for stream in (out, err))  # type: ignore[attr-defined]
+        return _done(list(arguments), code, reported, said)
 
     def _environ(self, more: dict[str, str]) -> dict[str, str]:
         return {**os.environ, "OMNIGRAPH_HOME": str(self.directory / ".operator"), **more}

@@ -30,7 +30,7 @@ CATALOG = compile_schema(SCHEMA)
 MARK = b"\xef\xbb\xbf"
 
 
-class Share:
+class Split:
     """One part of a file, read by itself."""
 
     def __init__(self, catalog, data, *, is_first):
@@ -51,29 +51,29 @@ class Share:
                 yield key, {**row, SOURCE_LINE: row[SOURCE_LINE] + lines}
 
 
-def shares(catalog, pieces):
+def splits(catalog, pieces):
     """The pieces one after the other; one that ends inside a record is read with the next."""
     waiting, is_first = b"", True
     for number, piece in enumerate(pieces):
-        share = Share(catalog, waiting + piece, is_first=is_first)
-        if share.extent.is_open and number < len(pieces) - 1:
+        split = Split(catalog, waiting + piece, is_first=is_first)
+        if split.extent.is_open and number < len(pieces) - 1:
             waiting += piece
             continue
         waiting, is_first = b"", False
-        yield share
+        yield split
 
 
 def put_together(catalog, pieces):
     lines = records = taken = 0
     rows, rejects, ignored = [], [], {}
-    for share in shares(catalog, pieces):
-        rows += share.rows(lines)
-        rejects += [reject.shifted("x", lines, records) for reject in share.rejects.collected]
-        for name, count in share.ignored.items():
+    for split in splits(catalog, pieces):
+        rows += split.rows(lines)
+        rejects += [reject.shifted("x", lines, records) for reject in split.rejects.collected]
+        for name, count in split.ignored.items():
             ignored[name] = ignored.get(name, 0) + count
-        lines += share.extent.lines
-        records += share.extent.records
-        taken += share.records
+        lines += split.extent.lines
+        records += split.extent.records
+        taken += split.records
     rows.sort(key=lambda row: (row[0], row[1][SOURCE_LINE], repr(row)))
     return rows, [(r.to_json(), r.error().message) for r in rejects], ignored, lines, records, taken
 
@@ -90,8 +90,8 @@ def test_the_parts_of_any_stream_are_the_whole(data, catalog):
 
 def test_a_mark_is_one_only_where_the_file_begins():
     line = json.dumps(node("Person", name="Ada")).encode() + b"\n"
-    assert Share(CATALOG, MARK + line, is_first=True).rejects.collected == []
-    (reject,) = Share(CATALOG, MARK + line, is_first=False).rejects.collected
+    assert Split(CATALOG, MARK + line, is_first=True).rejects.collected == []
+    (reject,) = Split(CATALOG, MARK + line, is_first=False).rejects.collected
     assert (
         reject.shifted("a.ndjson", 7, 5).error().message.startswith("a.ndjson:8: invalid JSON at")
     )
@@ -111,7 +111,7 @@ EXTENTS = {
 
 @pytest.mark.parametrize(("text", "extent"), EXTENTS.items())
 def test_how_much_was_read_can_be_asked_for(text, extent):
-    assert Share(CATALOG, text.encode(), is_first=True).extent == extent
+    assert Split(CATALOG, text.encode(), is_first=True).extent == extent
 
 
 # -- rejects ----------------------------------------------------------------------------------
@@ -132,10 +132,10 @@ def collected(records, allowed):
 BAD = [node("Person", name="a", age=999), node("Robot"), node("Person", name="b", age="x")]
 
 
-@pytest.mark.parametrize(("allowed", "found"), [(0, [2]), (1, [2, 3]), (2, [2, 3, 4])])
-def test_a_part_tells_one_more_than_is_allowed(allowed, found):
+@pytest.mark.parametrize(("allowed", "expected"), [(0, [2]), (1, [2, 3]), (2, [2, 3, 4])])
+def test_a_part_tells_one_more_than_is_allowed(allowed, expected):
     rejects, is_over = collected([*people("Ada"), *BAD, *people("Bob")], allowed)
-    assert ([reject.line for reject in rejects.collected], is_over) == (found, True)
+    assert ([reject.line for reject in rejects.collected], is_over) == (expected, True)
 
 
 def test_a_part_with_no_more_than_is_allowed_is_read_to_its_end():
@@ -205,17 +205,17 @@ def test_a_process_with_nothing_but_the_text_of_the_catalog_reads_a_part():
 
 
 def test_places_are_those_of_the_lines():
-    found = []
+    matches = []
 
-    class Places:
+    class Locations:
         def __init__(self, kind):
             pass
 
         def add(self, batch):
-            found.append(batch[SOURCE_LINE].to_numpy() & (1 << 40) - 1)
+            matches.append(batch[SOURCE_LINE].to_numpy() & (1 << 40) - 1)
 
     text = "\n".join(map(json.dumps, people(*map(str, range(5_000)))))
-    intake = Intake(CATALOG, Places, Rejects())
+    intake = Intake(CATALOG, Locations, Rejects())
     read_records(io.BytesIO(text.encode()), intake, "x")
     intake.flush()
-    assert np.array_equal(np.concatenate(found), np.arange(1, 5_001))
+    assert np.array_equal(np.concatenate(matches), np.arange(1, 5_001))

@@ -36,14 +36,14 @@ def _compare(seed, folder):
         ("many", split_reader(in_process, random.choice([50, 200, 1_000]))),
     ):
         random.setstate(state)
-        place = folder / f"{name}.omni"
+        location = folder / f"{name}.omni"
         rejects = folder / f"{name}.rejects"
-        with Graph.init(place, SCHEMA, durability="os") as graph:
+        with Graph.init(location, SCHEMA, durability="os") as graph:
             graph.load(before)
-            told = load(graph, files, random, reader, rejects)
+            reported = load(graph, files, random, reader, rejects)
             kept = rejects.read_text() if rejects.exists() else None
-            said.append((told, kept, content(graph)))
-        assert not list((place / "__recovery").glob("*.staging"))
+            said.append((reported, kept, content(graph)))
+        assert not list((location / "__recovery").glob("*.staging"))
     assert said[0] == said[1]
 
 

@@ -32,7 +32,7 @@ def new_graph(root: Root, timeouts: Timeouts | None = None, *, force: bool = Fal
     return Graph(Handle(store, init_graph(store, SCHEMA, force=force), Settings(), "rw", "ana"))
 
 
-class Place:
+class Prefix:
     """A prefix on the server, remembered object by object.
 
     It comes back under the same name: branches of Lance remember where they were made.
@@ -54,12 +54,12 @@ class Place:
 
     def put_back(self) -> None:
         """Make the place what it was when it was remembered."""
-        found = self._listed()
-        gone = [path for path in found if path not in self._tags]
+        actual = self._listed()
+        gone = [path for path in actual if path not in self._tags]
         if gone:
             self._store.delete(gone)
         for path, tag in self._tags.items():
-            if found.get(path) != tag:
+            if actual.get(path) != tag:
                 self._store.put(path, self._objects[path])
 
     def _listed(self) -> dict[str, str]:
