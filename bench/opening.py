@@ -37,7 +37,7 @@ query two_hops($name: String) {
 }
 """
 # pandas comes along with pyarrow where it is installed; Lance does not need it.
-FLOOR = """
+NO_PANDAS = """
 import sys
 class NoPandas:
     @staticmethod
@@ -45,6 +45,8 @@ class NoPandas:
         if name == "pandas":
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, NoPandas)
+"""
+FLOOR = f"""{NO_PANDAS}
 import lance
 for path in sys.argv[1:]:
     lance.dataset(path).schema

@@ -211,14 +211,25 @@ __all__ += ["InternalError"]
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name == "errors":
-        return import_module("omnigraph.errors")
-    module = _MODULES.get(name)
+    module = "errors" if name == "errors" else _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
-    return getattr(import_module(f"omnigraph.{module}"), name)
+    loaded = _load(f"omnigraph.{module}")
+    return loaded if name == "errors" else getattr(loaded, name)
+
+
+def _load(module: str) -> Any:
+    """Import a module without the garbage collector, which would find nothing and take a tenth."""
+    import gc
+    from importlib import import_module
+
+    if not gc.isenabled():
+        return import_module(module)
+    gc.disable()
+    try:
+        return import_module(module)
+    finally:
+        gc.enable()
 
 
 def __dir__() -> list[str]:

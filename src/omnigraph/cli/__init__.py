@@ -40,6 +40,10 @@ def _run_as_program(arguments: list[str]) -> int:
     if version_text(arguments) is not None:
         return _run(arguments)
     separate_stderr()
+    import gc
+
+    # Imports make many objects that stay: collecting garbage meanwhile takes a tenth of a command.
+    gc.set_threshold(20_000)
     from omnigraph.exhaustion import has_memory_limit
 
     if not has_memory_limit():
