@@ -244,6 +244,29 @@ def test_a_value_that_an_earlier_member_gives_up_is_free(graph):
     assert sizes(graph)[-2:] == [(0, 2), (1, 2)]
 
 
+def test_members_may_have_blobs_and_vectors(tmp_path):
+    schema = "node Doc { name: String @key  data: Blob?  v: Vector(2)?  tags: [String]? }"
+    with Graph.init(tmp_path / "docs", schema, durability="os") as graph:
+        params = "$n: String, $d: Blob?, $v: Vector(2)?"
+        add = f"query q({params}) {{ insert Doc {{ name: $n, data: $d, v: $v }} }}"
+        record = {"name": "b", "data": "base64:Qg==", "v": [2.0, 0.5], "tags": ["x", "y"]}
+        together(
+            graph,
+            lambda: graph.mutate(add, params={"n": "a", "d": "base64:QQ==", "v": [1.0, 0.0]}),
+            loading(graph, {"type": "Doc", "data": record}),
+            lambda: graph.append({"Doc": pa.table({"name": ["c"]})}),
+        )
+        assert sizes(graph)[-3:] == [(0, 3), (1, 3), (2, 3)]
+        snapshot = graph.snapshot()
+        assert [snapshot.read_blob("Doc", name, "data") for name in "ab"] == [b"A", b"B"]
+        found = snapshot.read("Doc", ["name", "v", "tags"]).to_pylist()
+        assert {row["name"]: (row["v"], row["tags"]) for row in found} == {
+            "a": ([1.0, 0.0], None),
+            "b": ([2.0, 0.5], ["x", "y"]),
+            "c": (None, None),
+        }
+
+
 # -- idempotency keys -----------------------------------------------------------------------------
 
 

@@ -79,7 +79,11 @@ def run_commit_show(arguments: argparse.Namespace) -> int:
     with open_graph(arguments, "r") as (graph, _):
         commit = graph.commit(arguments.id)
     document = commit_json(commit)
-    lines = field_lines({**document, "manifest_branch": commit.branch})
+    shown = {**document, "manifest_branch": commit.branch}
+    if commit.group is not None:
+        index, size = commit.group.index, commit.group.size
+        shown["group"] = f"{index + 1} of {size}, ends with {commit.group.id}"
+    lines = field_lines(shown)
     return show_report(arguments, document, lines)
 
 
