@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from dataclasses import replace
@@ -16,6 +17,7 @@ from omnigraph.commit.group import MOST_MEMBERS
 from omnigraph.commit.metadata import CommitMetadata, TableCounts
 from omnigraph.commit.store import Timeouts
 from omnigraph.errors import (
+    BranchNotFound,
     CardinalityViolation,
     Closed,
     Conflict,
@@ -397,6 +399,25 @@ def test_when_the_leader_stops_later_each_has_a_pending_commit_that_is_found(gra
     assert (audited.graph_commit_id, audited.operation_id) == (rows[3].commit_id, ids[-1])
 
 
+def test_a_program_that_does_not_know_groups_completes_them_in_one_commit(graph, path):
+    """As the reference does: the rows are there, the ids of the members are not."""
+    with at(Failpoint.WRITE_AFTER_TABLES, raising(Died())):
+        _, pending = together(
+            graph, adding(graph, "Bob", actor="b"), adding(graph, "Cy", actor="c")
+        )
+    (file,) = (path / "__recovery").glob("*.json")
+    plan = json.loads(file.read_text())
+    assert [member["actor_id"] for member in plan.pop("members")] == ["b", "c"]
+    assert (plan["operation_id"], plan["actor_id"]) == (pending.details["commit_id"], None)
+    assert "intent" not in plan
+    file.write_text(json.dumps(plan))
+    start = len(rows_of(graph))
+    with Graph.open(path, durability="os") as again:
+        assert names(again) == ["Ada", "Bob", "Cy"]
+        (row,) = rows_of(again)[start:]
+    assert row.extra == {"completes": plan["operation_id"]}
+
+
 def test_a_group_that_died_before_all_tables_moved_is_rolled_back(graph, path):
     calls = (adding(graph, "Bob"), load_call(graph, {"type": "Company", "data": {"name": "D"}}))
     with at(Failpoint.WRITE_BETWEEN_TABLES, raising(Died())):
@@ -474,6 +495,15 @@ def test_who_was_interrupted_while_a_leader_had_it_never_leads(graph):
         entry = queue._waiting[1]
     until(lambda: not queue.is_led and not len(queue))
     assert adding(graph, "Di")().commit_id
+
+
+def test_queues_of_branches_that_nobody_writes_are_dropped(graph):
+    queues = graph._handle.store.queues
+    for number in range(200):
+        with pytest.raises(BranchNotFound):
+            adding(graph, "Bob", branch=f"nowhere-{number}")()
+    assert len(queues._queues) <= 64
+    assert adding(graph, "Cy")().commit_id
 
 
 def test_many_threads_lose_nothing(graph):

@@ -15,6 +15,7 @@ from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.group_members import group_of
 from tests.commit.group_model import (
+    POINTS,
     SmallWrite,
     check_reverts,
     check_same,
@@ -28,20 +29,10 @@ from tests.crash.harness import Harness
 from tests.crash.survival import check_tidy
 from tests.rotation import rotation
 
-ROUNDS = 5
-POINTS = (
-    Failpoint.WRITE_AFTER_LEASES,
-    Failpoint.WRITE_AFTER_SIDECAR,
-    Failpoint.WRITE_BETWEEN_TABLES,
-    Failpoint.WRITE_AFTER_TABLES,
-    Failpoint.PUBLISH_BEFORE,
-    Failpoint.PUBLISH_AFTER,
-    Failpoint.WRITE_AFTER_PUBLISH,
-    Failpoint.WRITE_AFTER_SIDECAR_DELETE,
-)
+ROUNDS, QUICK_ROUNDS = 5, 2
 
 
-def rounds_of_writes(seed: int, root: Path) -> Iterator[None]:
+def rounds_of_writes(seed: int, rounds: int, root: Path) -> Iterator[None]:
     """Writes in groups; each that is acknowledged is written down by its own thread."""
     graph = Graph.open(root, durability="os")
     noted, lock = acknowledged_at(root), threading.Lock()
@@ -53,7 +44,7 @@ def rounds_of_writes(seed: int, root: Path) -> Iterator[None]:
         with lock, noted.open("a") as file:
             file.write(f"{write.actor} {receipt.commit_id}\n")
 
-    for writes in random_rounds(seed, ROUNDS):
+    for writes in random_rounds(seed, rounds):
         together(graph, *(functools.partial(run, write) for write in writes))  # type: ignore[arg-type]
 
 
@@ -61,18 +52,18 @@ def acknowledged_at(root: Path) -> Path:
     return root.with_suffix(".acknowledged")
 
 
-def killed(crash: Harness, tmp_path: Path, seed: int) -> None:
+def killed(crash: Harness, tmp_path: Path, seed: int, rounds: int = ROUNDS) -> None:
     """Kill at a random boundary, once or twice; look at what is left, and go on."""
     chance = random.Random(f"kills {seed}")
     root = tmp_path / "groups"
     new_graph(root).close()
-    operation = functools.partial(rounds_of_writes, seed)
-    crash.kill_at_failpoint(operation, root, chance.choice(POINTS), chance.randrange(1, 9))
+    operation = functools.partial(rounds_of_writes, seed, rounds)
+    crash.kill_at_failpoint(operation, root, chance.choice(POINTS), chance.randrange(1, 2 * rounds))
     if chance.random() < 0.5:
         # Whoever recovers is killed, too.
         point = chance.choice([Failpoint.RECOVERY_BEFORE_PUBLISH, Failpoint.RECOVERY_AFTER_PUBLISH])
         crash.kill_at_failpoint(reopened, root, point)
-    plan = random_rounds(seed, ROUNDS)
+    plan = random_rounds(seed, rounds)
     with Graph.open(root, durability="os") as graph:
         by_actor = {row.actor: row.commit_id for row in history(graph)}
         assert len(by_actor) == len(history(graph)), "a write was made twice"
@@ -83,7 +74,7 @@ def killed(crash: Harness, tmp_path: Path, seed: int) -> None:
         assert all(counts[group.id] == group.size for group in groups), "a group is not whole"
         check_tidy(graph, root)
         with made_alone(tmp_path / "alone", graph, plan) as alone:
-            check_same(graph, alone)
+            check_same(graph, alone, blamed=4)
             check_reverts(graph, alone, chance, 2)
         assert not graph.maintenance.verify().problems
 
@@ -94,7 +85,7 @@ def reopened(root: Path) -> Iterator[None]:
 
 
 def test_a_process_that_is_killed_leaves_whole_groups(crash: Harness, tmp_path: Path):
-    killed(crash, tmp_path, rotation())
+    killed(crash, tmp_path, rotation(), QUICK_ROUNDS)
 
 
 @pytest.mark.slow

@@ -10,8 +10,11 @@ from omnigraph import Graph
 from omnigraph.commit.ancestry import CommitGraph
 from omnigraph.commit.group_members import group_of
 from omnigraph.commit.rows import CommitRow
+from omnigraph.commit.schema.history import identified_at
 from omnigraph.errors import MergeConflicts
 from omnigraph.maintain.cleanup.retention import CleanupPolicy, GraphState, feed_commits
+from omnigraph.merge.change_filter import ChangeFilter
+from omnigraph.merge.feed import Feed
 from tests.commit.together import SCHEMA, rows_of, together
 from tests.commit.world import names
 
@@ -83,6 +86,18 @@ def test_a_page_may_end_between_members_and_inside_one(graph):
         cursor = page.cursor
     assert seen == [change for own in OWN for change in own]
     assert not graph.changes.poll(cursor=cursor).changes
+
+
+def test_the_commits_of_a_stream_are_the_members(graph):
+    contract = graph._handle.check()
+    store = graph._handle.store
+    feed = Feed(store, lambda state: identified_at(store, contract, state), None, ChangeFilter())
+    start = feed.start("now")
+    ids = one_group(graph)
+    ends = feed.after(start)
+    assert [end.commit for end in ends] == ids
+    slices = [list(feed.slices(end, 1)[1]) for end in ends]
+    assert [[changes(part)[0] for _, _, part in own] for own in slices] == OWN
 
 
 def test_the_changes_of_a_commit_are_those_of_the_member(graph):

@@ -26,6 +26,10 @@ _LOOK_SECONDS = 0.25
 """How often a write that its leader has taken looks whether it was put back."""
 
 
+_MOST_QUEUES = 64
+"""Idle queues are dropped when there are more: a caller may name any branch."""
+
+
 class Turn(Enum):
     """Where a write stands."""
 
@@ -182,6 +186,9 @@ class WriteQueues:
                 raise _closed()
             queue = self._queues.get(branch)
             if queue is None:
+                if len(self._queues) >= _MOST_QUEUES:
+                    # Two queues of a branch do no harm: the leases decide who commits first.
+                    self._queues = {name: q for name, q in self._queues.items() if q.is_busy}
                 queue = self._queues[branch] = WriteQueue(branch)
             return queue
 
