@@ -21,7 +21,7 @@ WRITES = 48
 """Of each round, over all threads."""
 ROUNDS = 5
 WARM_UP = 8
-GOAL = 4.0
+TARGET = 4.0
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -36,8 +36,8 @@ INSERTS = {
 class Bench:
     """A graph to which rows are added, each in a commit of its own."""
 
-    def __init__(self, place: Path, query: str) -> None:
-        self.graph = Graph.init(place / "graph", SCHEMA, durability="disk")
+    def __init__(self, folder: Path, query: str) -> None:
+        self.graph = Graph.init(folder / "graph", SCHEMA, durability="disk")
         self.graph.load([{"type": "Person", "data": {"name": "p"}}])
         self._query = query
         self._added = 0
@@ -72,8 +72,8 @@ class Bench:
 
 def compare(what: str, query: str) -> float:
     """Print the rates of some rounds; returns the median ratio."""
-    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as place:
-        bench = Bench(Path(place), query)
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
+        bench = Bench(Path(folder), query)
         bench.rate(1, WARM_UP)
         bench.rate(THREADS, WARM_UP)
         ratios = []
@@ -83,8 +83,10 @@ def compare(what: str, query: str) -> float:
             print(f"{what:8} {one:10.1f} {many:10.1f} {many / one:7.2f}")
         groups = ", ".join(f"{n} of {size}" for size, n in sorted(bench.sizes().items()))
         ratio = statistics.median(ratios)
-        verdict = "ok" if ratio >= GOAL else "MISSED"
-        print(f"{what:8} {'median':>21} {ratio:7.2f}  goal {GOAL:.1f} {verdict}; commits: {groups}")
+        verdict = "ok" if ratio >= TARGET else "MISSED"
+        print(
+            f"{what:8} {'median':>21} {ratio:7.2f}  goal {TARGET:.1f} {verdict}; commits: {groups}"
+        )
         bench.graph.close()
         return ratio
 

@@ -255,14 +255,14 @@ def test_members_may_have_blobs_and_vectors(tmp_path):
         together(
             graph,
             lambda: graph.mutate(add, params={"n": "a", "d": "base64:QQ==", "v": [1.0, 0.0]}),
-            loading(graph, {"type": "Doc", "data": record}),
+            load_call(graph, {"type": "Doc", "data": record}),
             lambda: graph.append({"Doc": pa.table({"name": ["c"]})}),
         )
         assert sizes(graph)[-3:] == [(0, 3), (1, 3), (2, 3)]
         snapshot = graph.snapshot()
         assert [snapshot.read_blob("Doc", name, "data") for name in "ab"] == [b"A", b"B"]
-        found = snapshot.read("Doc", ["name", "v", "tags"]).to_pylist()
-        assert {row["name"]: (row["v"], row["tags"]) for row in found} == {
+        rows = snapshot.read("Doc", ["name", "v", "tags"]).to_pylist()
+        assert {row["name"]: (row["v"], row["tags"]) for row in rows} == {
             "a": ([1.0, 0.0], None),
             "b": ([2.0, 0.5], ["x", "y"]),
             "c": (None, None),
