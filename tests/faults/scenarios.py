@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.maintain.small_fragments import TIER, compact_tail
 from omnigraph.storage.objects.paths import Root
 from tests.crash.operations import BRANCH, PAIR, rows
 from tests.crash.survival import State
@@ -93,6 +94,14 @@ def plain(root: Root) -> None:
         graph.append(rows("Person", "Ada", "Bob") | rows("Company", "Acme"))
 
 
+def with_a_tail(root: Root) -> None:
+    """As many small fragments as are merged."""
+    plain(root)
+    with open_graph(root) as graph:
+        for number in range(TIER):
+            graph.append(rows("Person", f"p{number}"))
+
+
 def branched(root: Root) -> None:
     plain(root)
     with open_graph(root) as graph:
@@ -163,6 +172,13 @@ SCENARIOS = (
     Scenario("create a branch", plain, _on(lambda g: g.branches.create(BRANCH)), opened),
     Scenario("delete a branch", forked, _on(lambda g: g.branches.delete(BRANCH)), opened),
     Scenario("create a tag", plain, _on(lambda g: g.tags.create("v1")), opened),
+    Scenario(
+        "compact a tail",
+        with_a_tail,
+        _on(lambda g: compact_tail(g._handle.store, None, "node:Person")),
+        opened,
+        repeatable=True,
+    ),
     Scenario("ensure indexes", plain, _on(lambda g: g.indexes.ensure()), opened, repeatable=True),
     Scenario(
         "roll forward",

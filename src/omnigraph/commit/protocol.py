@@ -289,6 +289,10 @@ class Write:
             raise self._pending("its leases were lost before it was published") from error
 
     def _pending(self, why: str) -> OutcomePending:
+        if self._request.pins_only:
+            return OutcomePending(
+                f"a compaction is written, but {why}; the next writer completes or undoes it"
+            )
         return pending(self._intent.commit_id, why)
 
     def _recover_or_undo(self, sidecar: Sidecar, error: OmniGraphError, guard: LeaseGuard) -> int:
