@@ -33,7 +33,10 @@ def main(
     over = threading.Event()
     failed: list[str] = []
     mode = "r" if part == "reader" else "rw"
-    with sooner(min_age), Graph.open(uri, mode, durability="os") as graph:
+    with (
+        sooner(min_age),
+        Graph.open(uri, mode, durability="os", auto_compact=part == "writer") as graph,
+    ):
         print("ready", flush=True)
         if sys.stdin.readline().strip() != "go":
             return 3
