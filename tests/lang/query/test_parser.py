@@ -10,7 +10,7 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.codes import SYNTAX
 from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.types import PropType, Scalar
-from tests.lang.query.world import body, clause, condition, parse, parse_one, plan_info, read
+from tests.lang.query.world import body, clause, condition, parse, parse_one, read, tree_text
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "parser"
 
@@ -22,7 +22,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "parser"
 def test_golden(path: Path) -> None:
     text, _, expected = path.read_text("utf-8").partition("\n---\n")
     queries, problems = parse(text)
-    actual = [plan_info(query) for query in queries] + [problem.render() for problem in problems]
+    actual = [tree_text(query) for query in queries] + [problem.render() for problem in problems]
     assert "\n".join(actual) == expected.rstrip("\n")
 
 
@@ -80,7 +80,7 @@ def test_h167_aggregates_aliases_order_and_limit(comma: str) -> None:
         tail="order { n desc, $p.name asc, mean } limit 10",
     )
     assert [p.alias for p in actual.projections] == [None, "n", "mean"]
-    assert [plan_info(o) for o in actual.order] == [
+    assert [tree_text(o) for o in actual.order] == [
         "Ordering(NameExpr('n'), descending=True)",
         "Ordering(PropertyExpr('p', 'name'))",
         "Ordering(NameExpr('mean'))",
@@ -154,17 +154,17 @@ def test_h171_values_in_every_place(text: str, expected: str) -> None:
     assigned = parse_one(f"query m() {{ insert P {{ x: {text} }} }}").body
     predicate = parse_one(f"query m() {{ delete P where x = {text} }}").body
     actual = [
-        plan_info(matched.matches[0].value),
-        plan_info(compared.right),
-        plan_info(projected.expr),
+        tree_text(matched.matches[0].value),
+        tree_text(compared.right),
+        tree_text(projected.expr),
     ]
     assert actual == [expected] * 3
     assert (
-        plan_info(assigned)
+        tree_text(assigned)
         == f"MutationBody([InsertStatement('P', [Assignment('x', {expected})])])"
     )
     assert (
-        plan_info(predicate)
+        tree_text(predicate)
         == f"MutationBody([DeleteStatement('P', CompareExpr(=, NameExpr('x'), {expected}))])"
     )
 
@@ -206,8 +206,8 @@ def test_h174_nearest_orders_and_projects() -> None:
         tail='order { nearest($d.v, "text"), $d.x desc } limit 3',
     )
     call = "CallExpr('nearest', [PropertyExpr('d', 'v'), {}])"
-    assert plan_info(actual.projections[0].expr) == call.format("VariableExpr('q')")
-    assert plan_info(actual.order[0].expr) == call.format("LiteralExpr(string, 'text')")
+    assert tree_text(actual.projections[0].expr) == call.format("VariableExpr('q')")
+    assert tree_text(actual.order[0].expr) == call.format("LiteralExpr(string, 'text')")
 
 
 @pytest.mark.parametrize("direction", ["asc", "desc"])
@@ -293,7 +293,7 @@ def test_boolean_expressions(text: str, expected: str) -> None:
         expected = expected.replace(f"({name})", f"(PropertyExpr('p', '{name}'))")
     if expected == "a":
         expected = "PropertyExpr('p', 'a')"
-    assert plan_info(condition(text)) == expected
+    assert tree_text(condition(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_boolean_expressions(text: str, expected: str) -> None:
     ],
 )
 def test_traversals(text: str, expected: str) -> None:
-    assert plan_info(clause(text)) == expected
+    assert tree_text(clause(text)) == expected
 
 
 def test_clauses_follow_one_another_without_separators() -> None:
@@ -442,12 +442,12 @@ def test_words_are_names_of_properties_parameters_variables_and_queries(word: st
     assert isinstance(binding, ast.BindingClause)
     assert [m.name for m in binding.matches] == [word, word]
     own = f"PropertyExpr({word!r}, {word!r})"
-    assert plan_info(first) == f"FilterClause(CompareExpr(=, {own}, VariableExpr({word!r})))"
-    assert plan_info(second).startswith(
+    assert tree_text(first) == f"FilterClause(CompareExpr(=, {own}, VariableExpr({word!r})))"
+    assert tree_text(second).startswith(
         f"FilterClause(OrExpr([IsNullExpr({own}, True), InExpr({own}, "
     )
     assert query.body.projections[0].alias == word
-    assert plan_info(query.body.order[0]) == f"Ordering(NameExpr({word!r}), descending=True)"
+    assert tree_text(query.body.order[0]) == f"Ordering(NameExpr({word!r}), descending=True)"
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -467,7 +467,7 @@ def test_words_are_properties_in_predicates(word: str) -> None:
     query = parse_one(
         f"query m() {{ delete P where {word} = 1 and {word} is null or {word} in [1] }}"
     )
-    names = plan_info(query).count(f"NameExpr({word!r})")
+    names = tree_text(query).count(f"NameExpr({word!r})")
     assert names == 3
 
 
@@ -704,7 +704,7 @@ def test_the_query_after_a_broken_one_is_still_read(broken: str) -> None:
     assert problems
     assert queries[-1].name == "good"
     assert (
-        plan_info(queries[-1].body)
+        tree_text(queries[-1].body)
         == "ReadBody([BindingClause('p', 'P')], [Projection(VariableExpr('p'))])"
     )
     last_line = text.count("\n") + 1
@@ -716,7 +716,7 @@ def test_a_broken_clause_leaves_the_others() -> None:
     assert len(problems) == 1
     assert isinstance(queries[0].body, ast.ReadBody)
     assert (
-        plan_info(queries[0].body.clauses[-1])
+        tree_text(queries[0].body.clauses[-1])
         == "FilterClause(CompareExpr(=, PropertyExpr('p', 'b'), LiteralExpr(int, 1)))"
     )
 

@@ -132,10 +132,10 @@ def codes_of(text: str) -> list[str]:
     return [d.code for d in errors_of(text)]
 
 
-def plan_info(node: Any) -> str:
+def tree_text(node: Any) -> str:
     """A tree as one short text: class names and values, places and defaults left out."""
     if isinstance(node, tuple):
-        return "[" + ", ".join(map(plan_info, node)) + "]"
+        return "[" + ", ".join(map(tree_text, node)) + "]"
     if isinstance(node, Enum) or not is_dataclass(node):
         return str(node) if isinstance(node, Enum) else repr(node)
     parts = []
@@ -144,5 +144,5 @@ def plan_info(node: Any) -> str:
         if isinstance(value, Span) or value == field.default:
             continue
         label = "" if field.default is MISSING else f"{field.name}="
-        parts.append(label + plan_info(value))
+        parts.append(label + tree_text(value))
     return f"{type(node).__name__}({', '.join(parts)})"
