@@ -29,7 +29,7 @@ from omnigraph.storage.checksums import read_records
 from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger import Ledger, RowAddress
 
 if TYPE_CHECKING:
     from omnigraph.commit.store import GraphStore
@@ -45,15 +45,24 @@ class BuiltUpon(StorageCorrupt):
     """A damaged version with later versions on top: it cannot be withdrawn."""
 
 
-def upsert_checked(manifest: Manifest, writer: Ledger, rows: Sequence[Row]) -> int:
-    """Upsert rows and read them back; returns the version that has them.
+def upsert_checked(
+    manifest: Manifest, writer: Ledger, rows: Sequence[Row], replaced: RowAddress | None = None
+) -> tuple[int, RowAddress | None]:
+    """Upsert rows and read them back.
+
+    With ``replaced`` all rows are new except the last, which replaces the row at that address.
+    Returns the version that has the rows, and the address of the last one where it is known.
 
     On local disk the outcome is always known. ``StorageUnknown`` is left for object stores, and for
     damage that could not be undone.
     """
     table, base, fragments = to_arrow(rows), writer.version, writer.fragments
+    first = None
     try:
-        writer.upsert(table, KEY)
+        if replaced is not None:
+            first = writer.append_replacing(table, KEY, replaced)
+        if first is None:
+            writer.upsert(table, KEY)
     except StorageError as error:
         if not manifest.datasets.root.is_local:
             raise
@@ -65,8 +74,12 @@ def upsert_checked(manifest: Manifest, writer: Ledger, rows: Sequence[Row]) -> i
         writer.advance(newest)
         if not writer.contains(table, KEY):
             raise _definite(error) from error
-    _check(manifest, writer, lambda: writer.read_back(table, KEY, fragments))
-    return writer.version
+    if first is None:
+        _check(manifest, writer, lambda: writer.read_back(table, KEY, fragments))
+        return writer.version, None
+    # The files of the rows were checked before.
+    _check(manifest, writer, writer.read_back)
+    return writer.version, RowAddress(first.fragment, len(rows) - 1)
 
 
 def write_checked(manifest: Manifest, writer: Ledger, work: Callable[[Ledger], int]) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from operator import attrgetter
 from typing import TypeVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.names import branch_label, missing_branch
@@ -28,6 +29,7 @@ from omnigraph.commit.rows import (
     TagRow,
     VoidRow,
     from_arrow,
+    head_id,
 )
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
@@ -42,7 +44,8 @@ from omnigraph.errors import (
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.objects.paths import branch_file, is_branch
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger import Ledger, RowAddress
+from omnigraph.storage.tables.table import ROW_ADDRESS
 from omnigraph.storage.tables.types import TableRef
 
 MANIFEST = "__manifest"
@@ -69,6 +72,10 @@ class Manifest:
         self._version = 0
         self.fragments: frozenset[int] = frozenset()
         """The fragments of the newest version read so far."""
+        self.head_address: RowAddress | None = None
+        """Where the head of this branch is stored, if that is known."""
+        self.writer: Ledger | None = None
+        """The handle of the last publish, for the next one; used under the publish lease."""
         self._life: str | None = None
         self._identity: str | None = None
         self._snapshot: Snapshot | None = None
@@ -215,14 +222,15 @@ class Manifest:
         self._reader.advance(newest)
         check_stamp(self._reader)
         fragments = self._reader.fragments
-        state, read = self._state, self.fragments
+        state, read, head_address = self._state, self.fragments, self.head_address
         if not read <= fragments:
             # It was compacted, or a damaged version was withdrawn: added rows may be gone, or would
             # be counted twice.
-            state, read = ManifestState(), frozenset()
-        state.add_arrow(self._reader.read(fragments=fragments - read))
+            state, read, head_address = ManifestState(), frozenset(), None
+        rows = self._reader.read(fragments=fragments - read, addresses=True)
+        state.add_arrow(rows)
         self._state = state
-        self._take_over(newest, fragments)
+        self._take_over(newest, fragments, self._find_head(rows) or head_address)
 
     def _probe_newest(self) -> int:
         """The newest version, found by probing the name of the next one.
@@ -250,7 +258,8 @@ class Manifest:
         ledger.check_rows()
         check_stamp(ledger)
         state = ManifestState()
-        state.add_arrow(ledger.read())
+        rows = ledger.read(addresses=True)
+        state.add_arrow(rows)
         identity = None
         if self.branch is not None:
             # The last step that can fail: after it the state is replaced as a whole.
@@ -263,10 +272,20 @@ class Manifest:
         self._reader, self._state, self._life, self._identity = ledger, state, life, identity
         self._history.clear()
         self._looked = now
-        self._take_over(ledger.version, ledger.fragments)
+        self.writer = None
+        self._take_over(ledger.version, ledger.fragments, self._find_head(rows))
 
-    def _take_over(self, version: int, fragments: frozenset[int]) -> None:
-        self._version, self.fragments = version, fragments
+    def _find_head(self, rows: pa.Table) -> RowAddress | None:
+        """The address of this branch's head, if it is among the rows."""
+        number = pc.index(rows[KEY], head_id(self.branch)).as_py()
+        if number < 0:
+            return None
+        return RowAddress.of(rows[ROW_ADDRESS][number].as_py())
+
+    def _take_over(
+        self, version: int, fragments: frozenset[int], head_address: RowAddress | None
+    ) -> None:
+        self._version, self.fragments, self.head_address = version, fragments, head_address
         self._snapshot = self._state.snapshot(version, self.branch, self._life)
 
     def _probe_life(self) -> str | None:
@@ -290,12 +309,18 @@ class Manifest:
             hint="create one with Graph.init; after an interrupted init, with force=True",
         )
 
-    def published(self, rows: Iterable[Row], version: int, fragments: frozenset[int]) -> None:
+    def published(
+        self,
+        rows: Iterable[Row],
+        version: int,
+        fragments: frozenset[int],
+        head_address: RowAddress | None = None,
+    ) -> None:
         """Add the rows that this process just published, without reading them back."""
         with self._lock:
             if version == self._version + 1:
                 self._state.add(rows)
-                self._take_over(version, fragments)
+                self._take_over(version, fragments, head_address)
 
     def forget_versions(self) -> None:
         """Drop cached versions, since some were removed; the next read lists the remaining ones."""

@@ -424,7 +424,8 @@ class Write:
         try:
             for drop in sidecar.hard_drops:
                 announce_hard_drop(self._store, drop)
-            self._store.sidecars.delete(sidecar.operation_id)
+            # Not synced: if it is there again after a power failure, its commit is, too.
+            self._store.sidecars.delete(sidecar.operation_id, synced=False)
         except OmniGraphError as error:
             _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
         reached(Failpoint.WRITE_AFTER_SIDECAR_DELETE)

@@ -17,7 +17,7 @@ from typing import Any
 
 from omnigraph.commit.checked_writes import NotTakenBack, upsert_checked, write_checked
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import Manifest, check_stamp
+from omnigraph.commit.manifest import KEY, Manifest, check_stamp
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.rows import (
     FINGERPRINT,
@@ -29,6 +29,7 @@ from omnigraph.commit.rows import (
     TableRow,
     TombstoneRow,
     VersionRow,
+    head_id,
 )
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
@@ -46,7 +47,7 @@ from omnigraph.errors import (
 )
 from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import Leases
-from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger import Ledger, RowAddress
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 RETRIES = 5
@@ -57,6 +58,7 @@ _LONGEST_PAUSE_SECONDS = 0.25
 _MAX_FRAGMENTS = 16
 _MANIFEST_ROWS_PER_FRAGMENT = 5_000
 _LOOKUP_ATTEMPTS = 5
+_UNKNOWN = RowAddress(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,8 @@ class _Attempts:
         self._manifest = manifest
         self._publication = publication
         self._deadline = deadline
-        self._writer: Ledger | None = None
+        # The caller holds the publish lease, so nobody else uses the writer of the last publish.
+        self._writer, manifest.writer = manifest.writer, None
 
     def run(self) -> Published:
         attempt = 0
@@ -209,10 +212,10 @@ class _Attempts:
     def _once(self) -> Published:
         manifest = self._manifest
         try:
-            rows, version, commit = manifest.with_state(self._rows)
+            rows, version, commit, replaced = manifest.with_state(self._rows)
         except VersionMismatch as error:
             self._revalidate(error)
-            rows, version, commit = manifest.with_state(self._rows)
+            rows, version, commit, replaced = manifest.with_state(self._rows)
         if not rows:
             return Published(version, None)
         writer = self._writer
@@ -220,18 +223,21 @@ class _Attempts:
             if writer is None or writer.version != version:
                 self._writer = writer = Ledger.open(manifest.datasets, manifest.ref, version)
                 check_stamp(writer)
-            landed = upsert_checked(manifest, writer, rows)
+            if replaced is _UNKNOWN:
+                replaced = writer.find_row(KEY, head_id(manifest.branch))
+            landed, head_address = upsert_checked(manifest, writer, rows, replaced)
         except NotTakenBack as error:
             raise self._undecided("is visible, but damaged") from error
         except StorageUnknown as error:
             return self._look_up(error)
         reached(Failpoint.PUBLISH_AFTER)
         self._make_durable(writer)
-        manifest.published(rows, landed, writer.fragments)
+        manifest.published(rows, landed, writer.fragments, head_address)
         writer.note()
         # A failure after this point must not look like a failed publish.
         with suppress(OmniGraphError):
             self._compact(writer)
+            manifest.writer = writer
             if self._publication.commit is not None and landed != version + 1:
                 # A publish without a commit came between; the row still says version + 1, and
                 # lookups of the commit step forward from there.
@@ -307,7 +313,13 @@ class _Attempts:
 
     # -- rows ----------------------------------------------------------------------------
 
-    def _rows(self, state: ManifestState, version: int) -> tuple[list[Row], int, CommitRow | None]:
+    def _rows(
+        self, state: ManifestState, version: int
+    ) -> tuple[list[Row], int, CommitRow | None, RowAddress | None]:
+        """The rows, the version they follow, the commit, and the address of the replaced head.
+
+        The address is ``None`` if more than the head may be replaced.
+        """
         publication = self._publication
         check_head(state.head, publication.if_commit)
         intents = [] if publication.commit is None else [*publication.earlier, publication.commit]
@@ -331,9 +343,19 @@ class _Attempts:
             commit = _commit_row(intent, version + 1, parent)
             rows.append(commit)
         if commit is None or not intents:
-            return rows, version, None
+            return rows, version, None, None
+        replaced = self._manifest.head_address or _UNKNOWN if self._adds_only(state) else None
         head = HeadRow(commit.branch, commit.commit_id, commit.parent)
-        return [*rows, head], version, commit
+        return [*rows, head], version, commit, replaced
+
+    def _adds_only(self, state: ManifestState) -> bool:
+        """Whether every row is new, except for the head of the branch."""
+        publication = self._publication
+        if publication.registrations or publication.tombstones or publication.others:
+            return False
+        return state.head is not None and all(
+            row.version > state.visible_version(row.table_key) for row in publication.versions
+        )
 
     def _content(self, state: ManifestState) -> list[Row]:
         publication = self._publication

@@ -175,13 +175,18 @@ class HeadRow(Row):
 
     @property
     def object_id(self) -> str:
-        return f"graph_head:{self.branch or MAIN}"
+        return head_id(self.branch)
 
     def columns(self) -> dict[str, Any]:
         payload: dict[str, Any] = {"head_commit_id": self.commit_id}
         if self.parent is not None:
             payload["parent_commit_id"] = self.parent
         return {"metadata": _json(payload)}
+
+
+def head_id(branch: str | None) -> str:
+    """The key of the row of a branch's head."""
+    return f"graph_head:{branch or MAIN}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,9 +221,9 @@ class SidecarStore:
         """Whether a sidecar still exists."""
         return self._objects.exists(_path(operation_id))
 
-    def delete(self, operation_id: str) -> None:
+    def delete(self, operation_id: str, *, synced: bool = True) -> None:
         """Remove a sidecar, if it exists."""
-        self._objects.delete(_path(operation_id))
+        self._objects.delete(_path(operation_id), synced=synced)
 
     def load_all(self) -> list[Sidecar]:
         """Every sidecar, oldest first, except those that are deleted meanwhile."""

@@ -40,13 +40,16 @@ def sync_tree(
     *,
     missing_ok: bool = False,
     visible: bool = False,
+    known: set[str] | None = None,
 ) -> None:
     """Sync files, then every directory between them and ``top``, each once.
 
     Files that others can see already cannot be abandoned when a sync fails: with ``visible`` they
-    are rewritten.
+    are rewritten. ``known`` are directories whose own entry is on the disk already; those that are
+    synced here are added.
     """
     last = str(top)
+    existing = set() if known is None else known
     directories: set[str] = set()
     for file in files:
         try:
@@ -62,7 +65,7 @@ def sync_tree(
         folder = os.path.dirname(file)
         while folder not in directories:
             directories.add(folder)
-            if folder in (last, "/"):
+            if folder in (last, "/") or folder in existing:
                 break
             folder = os.path.dirname(folder)
     for folder in sorted(directories, key=len, reverse=True):
@@ -72,6 +75,7 @@ def sync_tree(
             if not visible:
                 raise
             sync_directory(folder)
+    existing.update(directories)
 
 
 def write_again(target: Path) -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.storage.checksums import FileSum, Sums
-from omnigraph.storage.durable import sync_tree
 from omnigraph.storage.lance_format.files import (
     Damaged,
     NewFile,
@@ -80,7 +79,7 @@ def check_staged_files(
             for file in expanded:
                 sums[file.name] = _checked(top, file, checked)
             if datasets.synced:
-                sync_tree((f"{top}/{file.name}" for file in expanded), top)
+                datasets.sync_files(ref, (file.name for file in expanded))
     except Damaged as damaged:
         raise damaged.error() from None
     datasets.checksums.note(ref.path, sums, sums)
@@ -121,8 +120,7 @@ def check_version(
         if content.transaction_file is not None and not is_fork:
             sums |= _transaction_sum(datasets, ref, content)
     if datasets.synced and sync:
-        with storage_call("sync", ref.path):
-            sync_tree((f"{top}/{file}" for file in sums), top)
+        datasets.sync_files(ref, sums)
     datasets.checksums.note(ref.path, sums, sums)
     return content
 

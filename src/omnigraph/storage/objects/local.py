@@ -228,9 +228,9 @@ class LocalObjects:
 
     # -- deleting ------------------------------------------------------------------------
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, *, synced: bool = True) -> None:
         self._path(path).unlink()
-        if self.synced:
+        if self.synced and synced:
             sync_directory(self._path(path).parent)
 
     def delete_all(self, paths: Sequence[str]) -> None:

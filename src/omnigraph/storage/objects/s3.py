@@ -187,7 +187,7 @@ class S3Objects:
 
     # -- deleting ------------------------------------------------------------------------
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, *, synced: bool = True) -> None:
         self._store.delete(path)
 
     def delete_all(self, paths: Sequence[str]) -> None:

@@ -234,12 +234,15 @@ class ObjectStore:
 
     # -- deleting ------------------------------------------------------------------------
 
-    def delete(self, path: str) -> None:
-        """Remove an object if it exists."""
+    def delete(self, path: str, *, synced: bool = True) -> None:
+        """Remove an object if it exists.
+
+        Without ``synced`` it may be there again after a power failure.
+        """
         self.traffic.deletes += 1
         address = self.address(path, written=True)
         with suppress(StorageMissing), storage_call("delete", address, writes=True):
-            self.backend.delete(path)
+            self.backend.delete(path, synced=synced)
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Remove many objects, with one sync per directory; missing ones are skipped.

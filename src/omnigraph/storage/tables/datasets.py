@@ -77,6 +77,7 @@ class Datasets:
         self.checksums = Checksums(objects)
         # The version and fragment up to which the ledgers are known to be on disk.
         self.on_disk: dict[str, tuple[int, int]] = {}
+        self._synced_folders: set[str] = set()
         self._session = _session()
         self._addresses = GraphAddresses(self.root)
         # The version from which on a branch is known to refer to this root, not to a former one.
@@ -336,6 +337,17 @@ class Datasets:
             # The first version of a branch has no transaction.
             names += [transaction] if Path(self.root.path(ref.path), transaction).exists() else []
         return names
+
+    def sync_files(self, ref: TableRef, names: Iterable[str], *, visible: bool = False) -> None:
+        """Put files of a table on the disk, with the directories below it that lead to them.
+
+        The entry of a directory is synced once. Not so on a branch, which may be deleted and made
+        again.
+        """
+        top = self.root.path(ref.path)
+        known = self._synced_folders if ref.branch is None else None
+        with storage_call("sync", ref.path):
+            sync_tree((f"{top}/{name}" for name in names), top, visible=visible, known=known)
 
     def sync_table(self, ref: TableRef) -> None:
         """Sync all files of a table or branch, and its parent directories.

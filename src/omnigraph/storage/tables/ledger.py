@@ -11,18 +11,17 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import lance
 import pyarrow as pa
-from lance import LanceDataset, LanceOperation
+import pyarrow.compute as pc
+from lance import LanceDataset, LanceOperation, Transaction
 from lance.file import LanceFileReader
 from lance.fragment import write_fragments
 
 from omnigraph.errors import OmniGraphError
-from omnigraph.storage.durable import sync_tree
 from omnigraph.storage.lance_format.files import Damaged, NewFile
-from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import branch_file
 from omnigraph.storage.read_back import (
     check_added_files,
@@ -33,16 +32,26 @@ from omnigraph.storage.read_back import (
 )
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.point_writes import mark_deleted
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
-from omnigraph.storage.tables.table import fragments_of
+from omnigraph.storage.tables.table import ROW_ADDRESS, fragments_of
 from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef, is_blob_folder, new_files
 from omnigraph.storage.tables.wide_columns import is_stored_blob
 
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-
 _CONTENT = "metadata"
 """The column with the content of a row; the other columns identify it."""
+
+
+class RowAddress(NamedTuple):
+    """Where a row is stored: its fragment, and its offset in the file of that fragment."""
+
+    fragment: int
+    offset: int
+
+    @classmethod
+    def of(cls, address: int) -> RowAddress:
+        """From the number that Lance gives."""
+        return cls(address >> 32, address & 0xFFFFFFFF)
 
 
 class Ledger:
@@ -55,6 +64,8 @@ class Ledger:
         self._synced, self._last_fragment = self._synced_up_to() if datasets.synced else (0, -1)
         self._written: list[int] = []
         self._version_files: dict[int, list[str]] = {}
+        self._staged: set[str] = set()
+        """New files that were checked and synced before their version was committed."""
 
     @classmethod
     def create(cls, datasets: Datasets, location: str, rows: pa.Table) -> Ledger:
@@ -118,8 +129,13 @@ class Ledger:
         columns: Sequence[str] | None = None,
         condition: pc.Expression | None = None,
         fragments: Iterable[int] | None = None,
+        *,
+        addresses: bool = False,
     ) -> pa.Table:
-        """Rows at this version, or only those of ``fragments``."""
+        """Rows at this version; with ``fragments`` only those in some of its fragments.
+
+        ``addresses`` adds the column ``_rowaddr``.
+        """
         with lance_call("read", self.ref.path):
             selected = None if fragments is None else fragments_of(self._dataset, fragments)
             if selected == []:
@@ -128,7 +144,22 @@ class Ledger:
                 columns=None if columns is None else list(columns),
                 filter=condition,
                 fragments=selected,
+                with_row_address=addresses,
             ).to_table()
+
+    def find_row(self, key: str, value: str) -> RowAddress | None:
+        """The address of the row with a key; the newest fragments are searched first."""
+        with lance_call("read", self.ref.path):
+            for fragment in reversed(self._dataset.get_fragments()):
+                rows = self._dataset.scanner(
+                    columns=[],
+                    filter=pc.field(key) == value,
+                    fragments=[fragment],
+                    with_row_address=True,
+                ).to_table()
+                if rows.num_rows:
+                    return RowAddress.of(rows[ROW_ADDRESS][0].as_py())
+        return None
 
     # -- writing -------------------------------------------------------------------------
 
@@ -151,6 +182,66 @@ class Ledger:
             )
         self._written.append(self.version)
         return self.version
+
+    def append_replacing(self, rows: pa.Table, key: str, replaced: RowAddress) -> RowAddress | None:
+        """Append rows, one of which replaces the row at an address, in one version.
+
+        Returns the address of the first appended row, or ``None`` if the fragment of the replaced
+        row has deleted rows already: then nothing was written.
+
+        This is ``upsert`` for a writer who knows which of its keys exist: no row is read, and the
+        new files are checked and synced before the version becomes visible. It is as strict: every
+        writer who changed the replaced row, or rewrote its fragment, makes Lance refuse the commit,
+        because both delete rows of one fragment.
+        """
+        with lance_call("read", self.ref.path):
+            fragment = self._dataset.get_fragment(replaced.fragment)
+        if fragment is None or fragment.metadata.deletion_file is not None:
+            return None
+        with lance_call("write", self.ref.path):
+            (added,) = write_fragments(
+                rows,
+                self._dataset,
+                mode="append",
+                max_rows_per_file=max(ROWS_PER_FRAGMENT, rows.num_rows),
+                storage_options=self._datasets.options,
+            )
+        operation = LanceOperation.Update(
+            removed_fragment_ids=[],
+            updated_fragments=[
+                mark_deleted(
+                    self._datasets.objects,
+                    self.ref,
+                    self.version,
+                    fragment.metadata,
+                    [replaced.offset],
+                )
+            ],
+            new_fragments=[added],
+            fields_modified=[],
+        )
+        files = [file for file in new_files(operation) if not is_blob_folder(file)]
+        check_staged_files(self._datasets, self.ref, files, {})
+        try:
+            self._check_rows_in([files[0]], rows, key)
+        except Damaged as damaged:
+            raise damaged.error() from None
+        with lance_call("write", self.ref.path, writes=True):
+            self._dataset = LanceDataset.commit(
+                self._dataset,
+                Transaction(self.version, operation),
+                max_retries=0,
+                storage_options=self._datasets.options,
+            )
+        self._written.append(self.version)
+        self._staged.update(file.name for file in files)
+        name = added.files[0].path
+        with lance_call("read", self.ref.path):
+            return next(
+                RowAddress(fragment.fragment_id, 0)
+                for fragment in reversed(self._dataset.get_fragments())
+                if fragment.metadata.files[0].path == name
+            )
 
     def rewrite(self) -> int:
         """Put all rows into as few fragments as possible, in one version with the same content.
@@ -239,14 +330,20 @@ class Ledger:
             and mark.read_version >= self.version - 1
         ]
         check_added_files(self._datasets, self.ref, [*data, *marks])
+        self._check_rows_in(data, rows, key)
+
+    def _check_rows_in(self, files: Iterable[NewFile], rows: pa.Table, key: str) -> None:
+        """Check that some data files have these rows; on local disk only."""
+        if not self._datasets.root.is_local:
+            return
         top, columns = self._datasets.root.path(self.ref.path), [key, _CONTENT]
         stored: set[tuple[str, str | None]] = set()
         with lance_call("read", self.ref.path):
-            for new in data:
-                reader = LanceFileReader(f"{top}/{new.name}", columns=columns)
+            for file in files:
+                reader = LanceFileReader(f"{top}/{file.name}", columns=columns)
                 stored |= _pairs(reader.read_all().to_table(), key)
         if not _pairs(rows, key) <= stored:
-            raise Damaged(self._datasets.root.path(self.ref.path), "rows are missing")
+            raise Damaged(top, "rows are missing")
 
     def contains(self, rows: pa.Table, key: str) -> bool:
         """Whether exactly these rows are present; for a writer that got no answer."""
@@ -306,14 +403,13 @@ class Ledger:
             ):
                 names.append(fragment.deletion_file.path(fragment.id))
         top = self._datasets.root.path(self.ref.path)
-        names = [name for name in names if os.path.exists(f"{top}/{name}")]
+        names = [n for n in names if n not in self._staged and os.path.exists(f"{top}/{n}")]
+        self._staged.clear()
         for version in range(self._synced + 1, self.version + 1):
             names += self._version_files.pop(version, []) or self._datasets.version_files(
                 self.ref, self._dataset, version
             )
-        paths = [f"{top}/{name}" for name in names]
-        with storage_call("sync", self.ref.path):
-            sync_tree(paths, top, visible=True)
+        self._datasets.sync_files(self.ref, names, visible=True)
         self._synced = self.version
         self._last_fragment = max((fragment.id for fragment in fragments), default=-1)
         self._datasets.on_disk[self.ref.path] = self._synced, self._last_fragment

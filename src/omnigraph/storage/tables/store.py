@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 KEY = "id"
 # Small fragments keep single-row upserts fast; see the commit benchmark.
 ROWS_PER_FRAGMENT = 50_000
+# Up to so many rows are changed one by one, see ``point_writes``.
+FEW = 1_000
 # Up to so many keys are looked up in the index.
 _FEW_KEYS = 1_024
 
@@ -96,6 +98,8 @@ class TableStore:
 
     def stage_upsert(self, table: Table, data: Data) -> StagedTable:
         """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
+        if isinstance(data, pa.Table) and data.num_rows <= FEW:
+            return self._stage_few(table, TableChange.UPSERT, data)
         with lance_call("stage an upsert into", table.ref.path):
             transaction, stats = (
                 table.dataset_for(KEY)
@@ -114,6 +118,9 @@ class TableStore:
 
     def stage_update(self, table: Table, data: Data) -> StagedTable:
         """Replace some columns of existing rows by key; the other columns stay unchanged."""
+        is_whole = set(table.schema.names) <= set(data.schema.names)
+        if is_whole and isinstance(data, pa.Table) and data.num_rows <= FEW:
+            return self._stage_few(table, TableChange.UPDATE, data)
         with lance_call("stage an update of", table.ref.path):
             transaction, stats = (
                 table.dataset_for(KEY)
@@ -123,6 +130,22 @@ class TableStore:
             )
         updated = int(stats["num_updated_rows"])
         return staged_table(table, TableChange.UPDATE, transaction, updated=updated)
+
+    def _stage_few(self, table: Table, change: TableChange, rows: pa.Table) -> StagedTable:
+        """A few whole rows, which replace those that exist; an update adds none."""
+        from omnigraph.storage.tables import point_writes
+
+        keys = rows[KEY].combine_chunks()
+        located = point_writes.locate_rows(table, KEY, keys)
+        row_ids = point_writes.row_ids_in_order(located, KEY, keys, NEW)
+        there = row_ids != NEW
+        deletions = point_writes.delete_located(self._datasets.objects, table, located)
+        new = rows.filter(pa.array(~there))
+        if change is TableChange.UPDATE:
+            new = new.slice(0, 0)
+        replaced = rows.filter(pa.array(there))
+        staged = self.stage_changes(table, deletions, replaced, row_ids[there], new)
+        return replace(staged, change=change)
 
     def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
         """Replace all rows, possibly by none; the schema becomes that of ``data``."""
@@ -140,6 +163,15 @@ class TableStore:
         """Delete rows by key; stages nothing if no row has one of the keys."""
         if not len(keys):
             return None
+        if len(keys) <= FEW:
+            from omnigraph.storage.tables import point_writes
+
+            rows = point_writes.locate_rows(table, KEY, keys.cast(pa.string()))
+            if not rows.num_rows:
+                return None
+            deletions = point_writes.delete_located(self._datasets.objects, table, rows)
+            transaction = _update(table, deletions)
+            return staged_table(table, TableChange.DELETE, transaction, deleted=rows.num_rows)
         with lance_call("stage a delete from", table.ref.path):
             transaction, deleted = _delete_keys(table, keys.cast(pa.string()))
         if not deleted:
