@@ -10,6 +10,7 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -90,6 +91,9 @@ class S3Proxy:
     def __init__(self, upstream_port: int, clock_shift: timedelta = timedelta()) -> None:
         self.upstream = ("127.0.0.1", upstream_port)
         self.clock_shift = clock_shift
+        self.latency = 0.0
+        """Seconds added to every request."""
+        self._spans: list[tuple[float, float]] = []
         self._lock = threading.Lock()
         self._log: list[Request] = []
         self._faults: list[Fault] = []
@@ -106,6 +110,24 @@ class S3Proxy:
             return list(self._log)
 
     @property
+    def depth(self) -> int:
+        """How many requests since the last ``reset`` had to wait for one another: the most that did
+        not overlap.
+        """
+        with self._lock:
+            spans = sorted(self._spans, key=lambda span: span[1])
+        depth, end = 0, float("-inf")
+        for started, ended in spans:
+            if started >= end:
+                depth, end = depth + 1, ended
+        return depth
+
+    def answered(self, started: float) -> None:
+        """Log that a request was answered."""
+        with self._lock:
+            self._spans.append((started, time.monotonic()))
+
+    @property
     def counts(self) -> Counter[Kind]:
         """How many requests of each kind came since the last ``reset``."""
         return Counter(request.kind for request in self.log)
@@ -116,6 +138,7 @@ class S3Proxy:
             for fault in self._faults:
                 fault.released.set()
             self._log.clear()
+            self._spans.clear()
             self._faults.clear()
 
     def plan(self, *faults: Fault) -> None:
@@ -204,7 +227,9 @@ class _Connection(socketserver.BaseRequestHandler):
             method, target, _ = message.first_line.split(" ", 2)
             parts = urlsplit(target)
             request = Request(method, unquote(parts.path), parts.query)
+            started = time.monotonic()
             fault = self.server.proxy.note(request)
+            time.sleep(self.server.proxy.latency)
             action = None if fault is None else fault.action
             if fault is not None and action is Action.DELAY:
                 fault.released.wait(fault.seconds)
@@ -221,6 +246,7 @@ class _Connection(socketserver.BaseRequestHandler):
             if action is Action.TRUNCATE:
                 client.send(head + answer.body[: len(answer.body) // 2])
                 return
+            self.server.proxy.answered(started)
             client.send(head + answer.body)
 
 

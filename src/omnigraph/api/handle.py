@@ -7,7 +7,9 @@ that the schema files still agree. Safe to share between threads.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from omnigraph.maintain.background import BackgroundCompaction
 
 Mode: TypeAlias = Literal["rw", "r"]
+
+# For how long the schema files on S3 need not be compared while nobody else publishes.
+_COMPARED_SECONDS = 10.0
 
 
 def parse_location(
@@ -88,6 +93,8 @@ class Handle:
         self.spark = WarmSpark(settings.spark_options())
         self._compaction = self._start_compaction() if auto_compact and mode == "rw" else None
         self._contract = contract
+        # When the schema files were last compared, and what was known of other writers then.
+        self._compared = (-math.inf, -1)
         self._lock = threading.Lock()
         wanted = settings.traversal_mode
         self._traversal = TraversalSettings(
@@ -107,9 +114,17 @@ class Handle:
             raise Closed("this graph is closed", hint="open it again with Graph.open")
 
     def check(self) -> Contract:
-        """The schema as the files have it now, checked once for each call."""
+        """The schema as the files have it now, compared once for each call.
+
+        On S3, where that takes a request, only when another writer has published since, and every
+        few seconds: an apply publishes first and then replaces the files.
+        """
         self.check_open()
-        self._contract = self.store.schema_files.check(self._contract)
+        now, changes = time.monotonic(), self.store.manifests.changes
+        compared, known = self._compared
+        if self.store.root.is_local or changes != known or now - compared > _COMPARED_SECONDS:
+            self._contract = self.store.schema_files.check(self._contract)
+            self._compared = now, changes
         return self._contract
 
     def accepted(self) -> Contract:
@@ -119,7 +134,10 @@ class Handle:
     def read(self, ref: SnapshotRef) -> SnapshotContext:
         """A state of the graph with the schema that it has."""
         contract = self.check()
+        changes = self.store.manifests.changes
         snapshot = ref.resolve(self.store)
+        if self.store.manifests.changes != changes:
+            contract = self.check()
         return SnapshotContext(
             contract_at(self.store, contract, snapshot).catalog,
             snapshot,
@@ -133,6 +151,7 @@ class Handle:
         if self.mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
         reject_reentrant_write(self.store.root.uri)
+        self.store.look_ahead()
         ensure_no_schema_apply(self.store)
         return self.check()
 

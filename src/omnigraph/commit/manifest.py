@@ -60,9 +60,14 @@ class Manifest:
     """The manifest of one branch. Thread-safe."""
 
     def __init__(
-        self, datasets: Datasets, branch: str | None, await_publisher: Callable[[str | None], None]
+        self,
+        datasets: Datasets,
+        branch: str | None,
+        await_publisher: Callable[[str | None], None],
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.branch = branch
+        self._on_change = on_change
         self._await_publisher = await_publisher
         self.ref = TableRef(MANIFEST, branch)
         self.datasets = datasets
@@ -92,8 +97,22 @@ class Manifest:
         """Call a short function with the newest state and its version."""
         return self._on_newest(lambda: work(self._state, self._version))
 
+    def with_known_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
+        """The same on the state as it was last read or published, without a look at the store."""
+        with self._lock:
+            if self._snapshot is not None:
+                return work(self._state, self._version)
+        return self.with_state(work)
+
+    @property
+    def next_version_path(self) -> str:
+        """The file that is looked for to find out whether there is a newer version."""
+        return self.ref.version_path(self._version + 1)
+
     def identity(self) -> str | None:
         """A digest that distinguishes this branch from others of its name, also in a copy."""
+        if self.branch is None:
+            return None
         return self._on_newest(lambda: self._identity)
 
     def _on_newest(self, work: Callable[[], _T]) -> _T:
@@ -229,6 +248,7 @@ class Manifest:
             state, read, head_address = ManifestState(), frozenset(), None
         rows = self._reader.read(fragments=fragments - read, addresses=True)
         state.add_arrow(rows)
+        self._on_change()
         self._state = state
         self._take_over(newest, fragments, self._find_head(rows) or head_address)
 
@@ -273,6 +293,7 @@ class Manifest:
         self._history.clear()
         self._looked = now
         self.writer = None
+        self._on_change()
         self._take_over(ledger.version, ledger.fragments, self._find_head(rows))
 
     def _find_head(self, rows: pa.Table) -> RowAddress | None:
@@ -353,6 +374,8 @@ class Manifests:
         self._await_publisher = await_publisher
         self._lock = threading.Lock()
         self._cached: dict[str | None, Manifest] = {}
+        self.changes = 0
+        """How often a version of another writer was found."""
         self.uri = datasets.root.uri
         with _ALL_LOCK:
             _ALL.add(self)
@@ -363,6 +386,10 @@ class Manifests:
         for manifest in manifests:
             manifest.forget_versions()
 
+    def _note_change(self) -> None:
+        with _ALL_LOCK:
+            self.changes += 1
+
     def of(self, branch: str | None) -> Manifest:
         if branch is not None and not is_branch(branch):
             # Never build a path from an invalid name.
@@ -370,7 +397,9 @@ class Manifests:
         with self._lock:
             manifest = self._cached.get(branch)
             if manifest is None:
-                manifest = Manifest(self._datasets, branch, self._await_publisher)
+                manifest = Manifest(
+                    self._datasets, branch, self._await_publisher, self._note_change
+                )
                 self._cached[branch] = manifest
             return manifest
 

@@ -143,6 +143,7 @@ class Write:
             timeout = request.lease_timeout
         with self._store.leases.acquire(leases, timeout) as guard:
             reached(Failpoint.WRITE_AFTER_LEASES)
+            self._look_ahead(seen)
             now = self._manifest.current()
             if request.idempotency_key is not None:
                 self._refuse_repeat(request.idempotency_key)
@@ -157,6 +158,13 @@ class Write:
             else:
                 self._refuse_drift(now, prepared.tables)
             return self._commit(prepared, now, guard)
+
+    def _look_ahead(self, seen: Snapshot) -> None:
+        """Ask at once for newer versions of the manifest and of the tables."""
+        pins = filter(None, map(seen.pin, self._request.touches))
+        own = [pin for pin in pins if pin.branch == self._request.branch]
+        paths = [pin.ref.version_path(pin.version + 1) for pin in own]
+        self._store.objects.look_ahead([self._manifest.next_version_path, *paths])
 
     def _refuse_repeat(self, key: str) -> None:
         branch, fingerprint = self._request.branch, self._request.fingerprint

@@ -186,6 +186,7 @@ class _Attempts:
         self._manifest = manifest
         self._publication = publication
         self._deadline = deadline
+        self._has_lost = False
         # The caller holds the publish lease, so nobody else uses the writer of the last publish.
         self._writer, manifest.writer = manifest.writer, None
 
@@ -211,8 +212,13 @@ class _Attempts:
 
     def _once(self) -> Published:
         manifest = self._manifest
+        # The writer looked for newer versions under its leases. On S3 it does not ask again: a
+        # publish on top of an older version is refused, and the next attempt asks.
+        asks = manifest.datasets.root.is_local or self._has_lost
+        self._has_lost = True
         try:
-            rows, version, commit, replaced = manifest.with_state(self._rows)
+            state = manifest.with_state if asks else manifest.with_known_state
+            rows, version, commit, replaced = state(self._rows)
         except VersionMismatch as error:
             self._revalidate(error)
             rows, version, commit, replaced = manifest.with_state(self._rows)
@@ -302,7 +308,7 @@ class _Attempts:
 
     def _compact(self, writer: Ledger) -> None:
         """Keep the manifest in few fragments. Housekeeping: a failure loses nothing."""
-        rows = self._manifest.with_state(lambda state, _: state.rows)
+        rows = self._manifest.with_known_state(lambda state, _: state.rows)
         if len(self._manifest.fragments) < max(_MAX_FRAGMENTS, rows // _MANIFEST_ROWS_PER_FRAGMENT):
             return
         reached(Failpoint.PUBLISH_COMPACT)

@@ -12,9 +12,10 @@ from functools import cached_property, partial
 
 from omnigraph.commit.audit import AuditLog
 from omnigraph.commit.manifest import MANIFEST, Manifest, Manifests, branch_reference
-from omnigraph.commit.names import branch_label, missing_branch, publish_lease
+from omnigraph.commit.names import SCHEMA_LOCK, branch_label, missing_branch, publish_lease
 from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema.files import SchemaFiles
+from omnigraph.commit.sidecar import FOLDER as SIDECAR_FOLDER
 from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.write_queue import WriteQueues
@@ -106,6 +107,13 @@ class GraphStore:
                 if time.monotonic() > deadline:
                     return
                 time.sleep(_PAUSE_SECONDS)
+
+    def look_ahead(self) -> None:
+        """Ask at once for what every write to main asks first; on S3 only."""
+        self.objects.look_ahead(
+            [branch_reference(SCHEMA_LOCK), self.manifest(None).next_version_path],
+            [SIDECAR_FOLDER],
+        )
 
     def manifest(self, branch: str | None) -> Manifest:
         return self.manifests.of(branch)

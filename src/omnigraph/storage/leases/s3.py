@@ -325,6 +325,9 @@ class _Lease:
 
     def check(self) -> None:
         """Raise ``Conflict`` unless the lease is ours and was renewed in time."""
+        if self._is_taken and self._age() < self._ttl / 3:
+            # Nobody may have taken it over yet.
+            return
         seen = self._observer.look()
         self._note_waiters(seen)
         if seen is None or not self._is_mine(seen) or self._age() > self._ttl:

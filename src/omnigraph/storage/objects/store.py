@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.storage.durable import Durability
+from omnigraph.storage.objects.ahead import RequestsAhead
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.local import LocalObjects, ObjectInfo, is_internal
 from omnigraph.storage.objects.paths import OnLink, Root, refuse_link, refuse_links, walk
@@ -54,6 +55,7 @@ class ObjectStore:
     def __init__(self, root: Root, durability: Durability = Durability.DISK) -> None:
         self.root = root
         self.traffic = Traffic()
+        self._ahead = RequestsAhead()
         if root.is_local:
             self.backend = LocalObjects(root, synced=durability is Durability.DISK)
         else:
@@ -101,7 +103,8 @@ class ObjectStore:
         On local disk the tag is the one that Lance computes for files: it changes with the content.
         """
         self.traffic.reads += 1
-        return self.backend.head(path)
+        ahead = self._ahead.take("head", path)
+        return self.backend.head(path) if ahead is None else ahead.result()
 
     def identity(self, path: str) -> str | None:
         """The version tag of an object, ``None`` if it does not exist."""
@@ -131,6 +134,18 @@ class ObjectStore:
                 tags |= self.backend.tags(folder)
         return tuple(tags.get(path) for path in wanted)
 
+    def look_ahead(self, heads: Iterable[str] = (), listings: Iterable[str] = ()) -> None:
+        """Start requests whose answers this thread is about to ask for, all at the same time.
+
+        The next ``head`` or ``list`` of each path takes the answer, once and within a second. Does
+        nothing on local disk.
+        """
+        if not self.root.is_local:
+            self._ahead.start(
+                {("head", path): self.backend.head for path in heads}
+                | {("list", path): self.backend.names for path in listings}
+            )
+
     # -- listings ------------------------------------------------------------------------
 
     def exists(self, path: str) -> bool:
@@ -146,8 +161,9 @@ class ObjectStore:
     def list(self, path: str) -> list[str]:
         """The names of the objects directly in a directory, sorted; empty if it does not exist."""
         self.traffic.lists += 1
+        ahead = self._ahead.take("list", path)
         with storage_call("list", self.root.path(path)):
-            names = self.backend.names(path)
+            names = self.backend.names(path) if ahead is None else ahead.result()
         return sorted(name for name in names if not is_internal(name))
 
     def files_below(

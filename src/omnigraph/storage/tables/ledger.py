@@ -226,14 +226,18 @@ class Ledger:
             self._check_rows_in([files[0]], rows, key)
         except Damaged as damaged:
             raise damaged.error() from None
+        transaction = Transaction(self.version, operation)
         with lance_call("write", self.ref.path, writes=True):
             self._dataset = LanceDataset.commit(
                 self._dataset,
-                Transaction(self.version, operation),
+                transaction,
                 max_retries=0,
                 storage_options=self._datasets.options,
             )
-        self._written.append(self.version)
+        if self._datasets.root.is_local:
+            self._written.append(self.version)
+        else:
+            self._datasets.note_version(self.ref, self.version, transaction)
         self._staged.update(file.name for file in files)
         name = added.files[0].path
         with lance_call("read", self.ref.path):

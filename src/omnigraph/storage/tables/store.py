@@ -316,7 +316,7 @@ class TableStore:
         for step in steps:
             files = step.files
             if not self._datasets.root.is_local:
-                schema = self._datasets.shared(step.ref, steps[0].base).schema
+                schema = self._base(steps[0]).schema
                 if not any(map(is_stored_blob, schema)):
                     files = tuple(file for file in files if not is_blob_folder(file))
             check_staged_files(self._datasets, step.ref, files, step.sums)
@@ -340,7 +340,7 @@ class TableStore:
         try:
             with lance_call("commit to", ref.path, writes=True):
                 committed = LanceDataset.commit(
-                    self._datasets.shared(ref, staged.base),
+                    self._base(staged),
                     staged.transaction,
                     max_retries=0,
                     storage_options=self.storage_options,
@@ -368,14 +368,20 @@ class TableStore:
         self._datasets.keep(ref, info, committed)
         return CommittedTable(ref, version, rows, info)
 
+    def _base(self, staged: StagedTable) -> LanceDataset:
+        """The handle of the version that a write was staged on."""
+        if isinstance(staged.dataset, LanceDataset):
+            return staged.dataset
+        return self._datasets.shared(staged.ref, staged.base)
+
     def _read_back(self, staged: StagedTable, committed: LanceDataset) -> str | None:
         """Check what a commit wrote; returns the id of the transaction that created the version."""
         ref, version = staged.ref, int(committed.version)
         if not self._datasets.root.is_local:
-            with lance_call("read", ref.path):
-                made_by = committed.read_transaction(version)
-            self._datasets.note_version(ref, version, made_by)
-            return None if made_by is None else str(made_by.uuid)
+            # On S3 a commit that was answered is whole.
+            assert isinstance(staged.transaction, Transaction)
+            self._datasets.note_version(ref, version, staged.transaction)
+            return staged.transaction_id
         try:
             content = check_version(self._datasets, ref, version)
             names = [file.name for file in staged.files]

@@ -135,6 +135,8 @@ class StagedTable:
     sums: Mapping[str, FileSum] = field(default_factory=dict, repr=False, compare=False)
     """Sums of files, from the processes that wrote them."""
     transaction: object = field(default=None, repr=False, compare=False)
+    dataset: object = field(default=None, repr=False, compare=False)
+    """The handle of the version it was staged on, if that is ``base``."""
 
 
 class IndexKind(StrEnum):
@@ -214,6 +216,7 @@ def staged_table(
         tuple(new_files(transaction.operation)),
         sums or {},
         transaction,
+        table.dataset if base in (None, table.version) else None,
     )
 
 
