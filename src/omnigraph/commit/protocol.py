@@ -40,6 +40,7 @@ from omnigraph.commit.sidecar import (
     SidecarMember,
     SidecarPin,
     Tombstone,
+    sidecar_path,
 )
 from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
@@ -245,7 +246,7 @@ class Write:
                 staging.stage(prepared.schema.catalog, prepared.schema.source)
                 reached(Failpoint.SCHEMA_AFTER_STAGING)
             self._check_leases(guard)
-            version = self._publish(prepared, snapshot, committed).version
+            version = self._publish(prepared, snapshot, committed, guard).version
         except (OutcomePending, BuiltUpon):
             raise
         except PublishContention as error:
@@ -255,7 +256,7 @@ class Write:
         reached(Failpoint.WRITE_AFTER_PUBLISH)
         if prepared.schema is not None:
             self._promote_schema()
-        self._delete_sidecar(sidecar)
+        self._delete_sidecar(sidecar, guard)
         if self._request.pins_only:
             return replace(receipt, commit_id=None, version=version)
         self._store.note_commit(self._request.branch, prepared.tables)
@@ -402,7 +403,11 @@ class Write:
         return committed
 
     def _publish(
-        self, prepared: PreparedWrite, snapshot: Snapshot, committed: Mapping[str, CommittedTable]
+        self,
+        prepared: PreparedWrite,
+        snapshot: Snapshot,
+        committed: Mapping[str, CommittedTable],
+        guard: LeaseGuard,
     ) -> Published:
         written = {key: snapshot.version(key) for key in committed}
         renames = prepared.renames
@@ -425,15 +430,16 @@ class Write:
             self._request.if_commit,
             self._earlier,
         )
-        return self._store.publisher.publish(self._manifest, publication)
+        return self._store.publisher.publish(self._manifest, publication, guard)
 
-    def _delete_sidecar(self, sidecar: Sidecar) -> None:
+    def _delete_sidecar(self, sidecar: Sidecar, guard: LeaseGuard) -> None:
         """Delete the sidecar; if that fails, the next writer finds it completed."""
         try:
             for drop in sidecar.hard_drops:
                 announce_hard_drop(self._store, drop)
             # Not synced: if it is there again after a power failure, its commit is, too.
-            self._store.sidecars.delete(sidecar.operation_id, synced=False)
+            if not guard.discard(sidecar_path(sidecar.operation_id)):
+                self._store.sidecars.delete(sidecar.operation_id, synced=False)
         except OmniGraphError as error:
             _LOG.warning("the sidecar of commit %s stays: %s", sidecar.operation_id, error)
         reached(Failpoint.WRITE_AFTER_SIDECAR_DELETE)

@@ -46,7 +46,7 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.records import dataclass
-from omnigraph.storage.leases.local import Leases
+from omnigraph.storage.leases.local import LeaseGuard, Leases
 from omnigraph.storage.tables.ledger import Ledger, RowAddress
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
@@ -110,7 +110,9 @@ class Publisher:
         self._leases = leases
         self._limit = limit
 
-    def publish(self, manifest: Manifest, publication: Publication) -> Published:
+    def publish(
+        self, manifest: Manifest, publication: Publication, guard: LeaseGuard | None = None
+    ) -> Published:
         """Make a publication visible, or raise and change nothing.
 
         Raises ``VersionMismatch`` if an expected version does not match, ``PublishContention`` if
@@ -118,10 +120,10 @@ class Publisher:
         """
         deadline = time.monotonic() + self._limit
         with ExitStack() as lease:
+            names = [publish_lease(manifest.branch)]
             try:
-                lease.enter_context(
-                    self._leases.acquire([publish_lease(manifest.branch)], self._limit)
-                )
+                if guard is None or not guard.extend(names, self._limit):
+                    lease.enter_context(self._leases.acquire(names, self._limit))
             except Conflict as error:
                 raise _contention(0) from error
             done = _Attempts(manifest, publication, deadline).run()

@@ -199,11 +199,11 @@ class SidecarStore:
 
     def write(self, sidecar: Sidecar) -> None:
         """Write or replace a sidecar; it is durable when this returns."""
-        self._objects.write(_path(sidecar.operation_id), sidecar.to_json())
+        self._objects.write(sidecar_path(sidecar.operation_id), sidecar.to_json())
 
     def read(self, operation_id: str) -> Sidecar | None:
         """One sidecar; ``None`` when it is gone."""
-        path = _path(operation_id)
+        path = sidecar_path(operation_id)
         name = self._objects.root.path(path)
         try:
             text = self._objects.read(path)
@@ -219,11 +219,11 @@ class SidecarStore:
 
     def exists(self, operation_id: str) -> bool:
         """Whether a sidecar still exists."""
-        return self._objects.exists(_path(operation_id))
+        return self._objects.exists(sidecar_path(operation_id))
 
     def delete(self, operation_id: str, *, synced: bool = True) -> None:
         """Remove a sidecar, if it exists."""
-        self._objects.delete(_path(operation_id), synced=synced)
+        self._objects.delete(sidecar_path(operation_id), synced=synced)
 
     def load_all(self) -> list[Sidecar]:
         """Every sidecar, oldest first, except those that are deleted meanwhile."""
@@ -236,7 +236,7 @@ class SidecarStore:
         return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
 
 
-def _path(operation_id: str) -> str:
+def sidecar_path(operation_id: str) -> str:
     return f"{FOLDER}/{operation_id}{_SUFFIX}"
 
 

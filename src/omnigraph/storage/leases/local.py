@@ -184,6 +184,15 @@ class LeaseGuard(Protocol):
     def check(self) -> None:
         """Raise ``Conflict`` if one of them was lost."""
 
+    def extend(self, names: Iterable[str], timeout: float) -> bool:
+        """Hold further leases until these are released, if releasing them together is cheaper.
+
+        Raises ``Conflict`` if one of them is not free in time.
+        """
+
+    def discard(self, path: str) -> bool:
+        """Remove an object when the leases are released, if that is cheaper than now."""
+
 
 class Leases(Protocol):
     """The leases of one graph, by name."""
@@ -336,6 +345,12 @@ class _LocalLeaseGuard:
 
     def check(self) -> None:
         return None
+
+    def extend(self, names: Iterable[str], timeout: float) -> bool:
+        return False
+
+    def discard(self, path: str) -> bool:
+        return False
 
 
 _LOCAL_GUARD = _LocalLeaseGuard()

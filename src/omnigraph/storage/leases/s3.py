@@ -128,16 +128,33 @@ class S3Leases:
 
     @contextmanager
     def acquire(self, names: Iterable[str], timeout: float) -> Iterator[S3LeaseGuard]:
-        deadline = Deadline(timeout)
         with ExitStack() as stack:
             guard = stack.enter_context(_renew_in_background(self._ttl))
-            for name in sorted(set(names)):
-                stack.enter_context(self._threads.wait(name, deadline))
-                lease = _Lease(self._objects, name, self._ttl, self._awaited)
-                stack.callback(lease.release)
-                lease.take(deadline)
-                guard.add(lease)
-            yield guard
+            tried: list[_Lease] = []
+
+            def take(names: Iterable[str], timeout: float) -> None:
+                deadline = Deadline(timeout)
+                for name in sorted(set(names)):
+                    stack.enter_context(self._threads.wait(name, deadline))
+                    lease = _Lease(self._objects, name, self._ttl, self._awaited)
+                    tried.append(lease)
+                    lease.take(deadline)
+                    guard.add(lease)
+
+            guard.take = take
+            try:
+                take(names, timeout)
+                yield guard
+            finally:
+                self._release(tried, guard.discarded)
+
+    def _release(self, tried: Iterable[_Lease], discarded: Iterable[str]) -> None:
+        """Release leases, and remove other objects with them in one request. Never raises."""
+        paths = [path for lease in tried if (path := lease.release()) is not None]
+        try:
+            self._objects.delete_all([*discarded, *paths])
+        except OmniGraphError as error:
+            _LOG.warning("cannot release leases before they expire: %s", error)
 
     def is_free(self, name: str) -> bool:
         observer = _LeaseObserver(self._objects, name, self._ttl)
@@ -151,6 +168,16 @@ class S3LeaseGuard:
     def __init__(self) -> None:
         self._leases: list[_Lease] = []
         self._lock = threading.Lock()
+        self.take: Callable[[Iterable[str], float], None] = lambda names, timeout: None
+        self.discarded: list[str] = []
+
+    def extend(self, names: Iterable[str], timeout: float) -> bool:
+        self.take(names, timeout)
+        return True
+
+    def discard(self, path: str) -> bool:
+        self.discarded.append(path)
+        return True
 
     @property
     def tokens(self) -> Mapping[str, int]:
@@ -337,21 +364,25 @@ class _Lease:
                 details={"lease": self.name},
             )
 
-    def release(self) -> None:
-        """Release the lease if it is still ours. If that fails, it expires."""
+    def release(self) -> str | None:
+        """Release the lease if it is still ours. If that fails, it expires.
+
+        Returns the path of an object that the caller has to remove at once.
+        """
         was_taken, self._is_taken = self._is_taken, False
         try:
             if self._is_queued and not was_taken:
                 self._leave()
             if was_taken and self.name in self._awaited and self._hand_over():
-                return
+                return None
             if was_taken and self._age() < self._ttl / 3:
-                # Renewed recently enough that nobody takes it over before this request arrives.
-                self._objects.delete(self._path)
-            elif was_taken or self._is_queued or not self._is_answered:
+                # Renewed recently enough that nobody takes it over before the request arrives.
+                return self._path
+            if was_taken or self._is_queued or not self._is_answered:
                 self._release_old()
         except OmniGraphError as error:
             _LOG.warning("cannot release the lease '%s' before it expires: %s", self.name, error)
+        return None
 
     def _hand_over(self) -> bool:
         """Hand the lease to the first waiter; returns whether it is no longer ours.
