@@ -22,6 +22,7 @@ from omnigraph.errors import (
     StorageUnavailable,
 )
 from omnigraph.storage.read_back import ASIDE_SUFFIX
+from omnigraph.storage.tables import ledger
 from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.store import TableStore
 from tests.commit.world import names, people, store_at
@@ -59,7 +60,8 @@ def losing(monkeypatch, path):
         real, left = Ledger.upsert, [times]
         calls: list[str] = []
 
-        def upsert(ledger, rows, key):
+        def upsert(ledger, rows, key, replaced=None):
+            # Without the address, so that all files come with the version.
             version = real(ledger, rows, key)
             if left[0] > 0:
                 left[0] -= 1
@@ -71,6 +73,42 @@ def losing(monkeypatch, path):
         return calls
 
     return lose
+
+
+STAGED = {
+    "rows": ("write_fragments", LOST["rows"]),
+    "a part of the rows": ("write_fragments", LOST["a part of the rows"]),
+    "deletions": ("mark_deleted", LOST["deletions"]),
+}
+
+
+@pytest.mark.parametrize("retries", [5, 0])
+@pytest.mark.parametrize("loss", STAGED)
+def test_a_file_lost_before_the_publish_is_never_visible(graph, path, monkeypatch, loss, retries):
+    graph.append(people(ada=1))
+    name, lose = STAGED[loss]
+    real, left = getattr(ledger, name), [1]
+
+    def losing(*args, **options):
+        made = real(*args, **options)
+        if left[0]:
+            left[0] -= 1
+            lose(path)
+        return made
+
+    monkeypatch.setattr(ledger, name, losing)
+    monkeypatch.setattr("omnigraph.commit.publisher.RETRIES", retries)
+    if retries:
+        graph.append(people(bob=2))
+    else:
+        with pytest.raises((StorageUnavailable, StorageFull), match="was not written completely"):
+            graph.append(people(bob=2))
+        assert names(graph) == ["ada"]
+        graph.append(people(bob=2))
+    assert left == [0]
+    with Graph.open(path, "r") as fresh:
+        assert names(fresh) == ["ada", "bob"]
+        assert fresh.maintenance.verify().is_sound
 
 
 @every_loss
@@ -140,8 +178,8 @@ def test_a_transaction_file_that_was_cut_is_written_again(graph, path, monkeypat
     graph.append(people(ada=1))
     real = Ledger.upsert
 
-    def upsert(ledger, rows, key):
-        version = real(ledger, rows, key)
+    def upsert(ledger, rows, key, replaced=None):
+        version = real(ledger, rows, key, replaced)
         cut(newest(path, "__manifest/_transactions"), 0.5)
         return version
 

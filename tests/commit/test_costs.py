@@ -172,7 +172,7 @@ def traffic(reads: int, writes: int = 0, lists: int = 0, deletes: int = 0, opens
         (read_after_another, traffic(5)),
         (open_cold, traffic(13, lists=3, opens=1)),
         (open_cold_to_read, traffic(6, lists=2, opens=2)),
-        (commit_to_a_small_table, traffic(8, writes=3, lists=1, deletes=1)),
+        (commit_to_a_small_table, traffic(5, writes=3, lists=1, deletes=1)),
     ],
 )
 def test_an_operation_asks_the_same_of_a_short_and_a_long_history(costs, operation, expected):

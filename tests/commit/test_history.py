@@ -184,11 +184,11 @@ def test_a_commit_that_landed_later_than_recorded_is_found_there(graph, path, mo
     graph.append(people(first=1), branch="b")
     counter = iter(range(100))
 
-    def late(ledger, rows, key):
+    def late(ledger, rows, key, replaced=None):
         for _ in range(2):
             row = {"object_id": f"x:{next(counter)}", "object_type": "x"}
             foreign_upsert(path, row, branch=ledger.ref.branch)
-        return real(ledger, rows, key)
+        return real(ledger, rows, key, replaced)
 
     monkeypatch.setattr(Ledger, "upsert", late)
     receipts = {

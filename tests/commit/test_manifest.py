@@ -491,9 +491,9 @@ def reads(monkeypatch):
     seen = []
     real = Ledger.read
 
-    def spy(self, columns=None, condition=None, fragments=None):
+    def spy(self, columns=None, condition=None, fragments=None, **more):
         seen.append(None if fragments is None else sorted(fragments))
-        return real(self, columns, condition, fragments)
+        return real(self, columns, condition, fragments, **more)
 
     monkeypatch.setattr(Ledger, "read", spy)
     return seen

@@ -7,12 +7,21 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from lance import LanceDataset
 
 from omnigraph.commit import publisher as publishing
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.history import History
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.rows import TableRow, TagRow, TombstoneRow, VersionRow
+from omnigraph.commit.rows import (
+    CommitRow,
+    HeadRow,
+    TableRow,
+    TagRow,
+    TombstoneRow,
+    VersionRow,
+    to_arrow,
+)
 from omnigraph.commit.store import GraphStore, Timeouts
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import (
@@ -342,11 +351,11 @@ class Between:
         self.attempts = 0
         real = Ledger.upsert
 
-        def upsert(ledger, rows, key):
+        def upsert(ledger, rows, key, replaced=None):
             self.attempts += 1
             if self.work:
                 self.work.pop(0)()
-            return real(ledger, rows, key)
+            return real(ledger, rows, key, replaced)
 
         monkeypatch.setattr(Ledger, "upsert", upsert)
 
@@ -479,9 +488,9 @@ def test_an_answer_that_was_lost_is_looked_up_and_never_written_again(publish, s
     real = Ledger.upsert
     calls = []
 
-    def deaf(ledger, rows, key):
+    def deaf(ledger, rows, key, replaced=None):
         calls.append(1)
-        real(ledger, rows, key)
+        real(ledger, rows, key, replaced)
         raise StorageUnknown("no answer")
 
     monkeypatch.setattr(Ledger, "upsert", deaf)
@@ -489,7 +498,7 @@ def test_an_answer_that_was_lost_is_looked_up_and_never_written_again(publish, s
     assert (published.version, len(calls)) == (2, 1)
     assert store.manifest(None).current().pins[PERSON].version == 2
 
-    def silent(ledger, rows, key):
+    def silent(ledger, rows, key, replaced=None):
         calls.append(1)
         raise StorageUnknown("no answer")
 
@@ -581,3 +590,63 @@ def test_a_compaction_loses_to_every_writer(publish, store, path, monkeypatch):
     assert len(manifest_of(path).get_fragments()) > 10
     assert store.manifest(None).current().pins[PERSON].version == 16
     assert state_of(store.manifest(None)) == fresh_state(store)
+
+
+# -- appending beside the replaced head -------------------------------------------------------
+
+
+def heads(store):
+    """The commits that rows of the manifest name as the head of main."""
+    rows = manifest_of(store.root.uri).to_table().to_pylist()
+    found = [row for row in rows if row["object_id"] == "graph_head:main"]
+    return [json.loads(row["metadata"])["head_commit_id"] for row in found]
+
+
+def test_a_second_publish_reads_no_rows_of_the_manifest(store, manifest, publish, monkeypatch):
+    publish(commit=intent())
+
+    def merge_insert(*_):
+        raise AssertionError("rows of the manifest are read")
+
+    monkeypatch.setattr(LanceDataset, "merge_insert", merge_insert)
+    for number in range(5):
+        made = publish(commit=intent())
+        assert heads(store) == [made.commit.commit_id], number
+    assert len(heads(store)) == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_publishes_on_one_version_exactly_one_succeeds(store, publish, first):
+    """An append beside the replaced head and an upsert refuse each other, in either order."""
+    publish(commit=intent())
+    publish(commit=intent())
+    manifest = store.manifest(None)
+    version = manifest.current().manifest_version
+    ours, theirs = (Ledger.open(store.datasets, manifest.ref, version) for _ in range(2))
+    rows = [
+        to_arrow(
+            [CommitRow(new_ulid(), version + 1, None, now_micros()), HeadRow(None, new_ulid())]
+        )
+        for _ in range(2)
+    ]
+
+    def append():
+        assert ours.upsert(rows[0], "object_id", manifest.head_address) is not None
+
+    def upsert():
+        theirs.upsert(rows[1], "object_id")
+
+    before, after = (append, upsert) if first else (upsert, append)
+    before()
+    with pytest.raises(Conflict):
+        after()
+    assert len(heads(store)) == 1
+
+
+def test_the_head_is_found_again_after_a_rewrite_by_another_handle(store, publish):
+    for _ in range(3):
+        publish(commit=intent())
+    other = store_at(store.root.uri)
+    other.publisher.compact(other.manifest(None))
+    made = publish(commit=intent())
+    assert heads(store) == [made.commit.commit_id]

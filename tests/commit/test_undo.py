@@ -409,9 +409,9 @@ def test_an_answer_that_is_lost_while_it_is_taken_back_is_looked_up(
     """The pins say whether the store took them, since there is no commit to look for."""
     commits, upsert = graph.commits(), Ledger.upsert
 
-    def cut_off(self, rows, key):
+    def cut_off(self, rows, key, replaced=None):
         if arrives:
-            upsert(self, rows, key)
+            upsert(self, rows, key, replaced)
         raise StorageUnknown("no answer")
 
     with (

@@ -136,7 +136,7 @@ class Handle:
         contract = self.check()
         changes = self.store.manifests.changes
         snapshot = ref.resolve(self.store)
-        if self.store.manifests.changes != changes:
+        if self.store.manifests.changes != changes and not self.store.root.is_local:
             contract = self.check()
         return SnapshotContext(
             contract_at(self.store, contract, snapshot).catalog,

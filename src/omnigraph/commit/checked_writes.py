@@ -59,10 +59,7 @@ def upsert_checked(
     table, base, fragments = to_arrow(rows), writer.version, writer.fragments
     first = None
     try:
-        if replaced is not None:
-            first = writer.append_replacing(table, KEY, replaced)
-        if first is None:
-            writer.upsert(table, KEY)
+        first = writer.upsert(table, KEY, replaced)
     except StorageError as error:
         if not manifest.datasets.root.is_local:
             raise

@@ -163,7 +163,9 @@ class Ledger:
 
     # -- writing -------------------------------------------------------------------------
 
-    def upsert(self, rows: pa.Table, key: str) -> int:
+    def upsert(
+        self, rows: pa.Table, key: str, replaced: RowAddress | None = None
+    ) -> RowAddress | None:
         """Insert or replace rows by key in one version, unless one of them changed concurrently.
 
         Executed directly, because a staged upsert does not detect another writer inserting the same
@@ -171,6 +173,10 @@ class Ledger:
         ``Conflict`` if another writer was faster. The rows are visible on return; they are checked
         by ``read_back`` and durable after ``sync``.
         """
+        if replaced is not None:
+            first = self._append_replacing(rows, key, replaced)
+            if first is not None:
+                return first
         with lance_call("write", self.ref.path, writes=True):
             (
                 self._dataset.merge_insert(key)
@@ -181,18 +187,18 @@ class Ledger:
                 .execute(rows)
             )
         self._written.append(self.version)
-        return self.version
+        return None
 
-    def append_replacing(self, rows: pa.Table, key: str, replaced: RowAddress) -> RowAddress | None:
+    def _append_replacing(
+        self, rows: pa.Table, key: str, replaced: RowAddress
+    ) -> RowAddress | None:
         """Append rows, one of which replaces the row at an address, in one version.
 
         Returns the address of the first appended row, or ``None`` if the fragment of the replaced
-        row has deleted rows already: then nothing was written.
-
-        This is ``upsert`` for a writer who knows which of its keys exist: no row is read, and the
-        new files are checked and synced before the version becomes visible. It is as strict: every
-        writer who changed the replaced row, or rewrote its fragment, makes Lance refuse the commit,
-        because both delete rows of one fragment.
+        row has deleted rows already: then nothing was written. No row is read, and the new files
+        are checked and synced before the version becomes visible. It is as strict as an upsert:
+        every writer who changed the replaced row, or rewrote its fragment, makes Lance refuse the
+        commit, because both delete rows of one fragment.
         """
         with lance_call("read", self.ref.path):
             fragment = self._dataset.get_fragment(replaced.fragment)

@@ -16,11 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance import LanceDataset
 from lance.fragment import DeletionFile, FragmentMetadata
 
 from omnigraph.errors import StorageCorrupt
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.tables.failures import lance_call
+from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.fragments import Deletions, delete_in_fragment
 from omnigraph.storage.tables.table import ROW_ADDRESS, ROW_ID, Table
 from omnigraph.storage.tables.types import TableRef
@@ -36,15 +37,26 @@ def locate_rows(table: Table, key: str, values: pa.Array) -> pa.Table:
     """The rows that have one of the values: the value, ``_rowid`` and ``_rowaddr``."""
     condition = pc.field(key).isin(values)
     with lance_call("read", table.ref.path):
-        return (
-            table.dataset_for(condition)
-            .scanner(columns=[key], filter=condition, with_row_id=True, with_row_address=True)
-            .to_table()
-        )
+        try:
+            return _scan(table.dataset_for(condition), key, condition)
+        except (ValueError, pa.ArrowInvalid) as error:
+            # Lance takes no condition on a table with columns of some types.
+            if not is_unsupported_filter(error):
+                raise
+        rows = _scan(table.dataset, key, None)
+    return rows.filter(pc.is_in(rows[key], value_set=values))
+
+
+def _scan(dataset: LanceDataset, key: str, condition: pc.Expression | None) -> pa.Table:
+    return dataset.scanner(
+        columns=[key], filter=condition, with_row_id=True, with_row_address=True
+    ).to_table()
 
 
 def delete_located(objects: ObjectStore, table: Table, rows: pa.Table) -> Deletions:
     """Write the deletion files that mark located rows as deleted."""
+    if not rows.num_rows:
+        return Deletions()
     addresses = np.sort(rows[ROW_ADDRESS].to_numpy())
     homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
     done = []
