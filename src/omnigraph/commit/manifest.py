@@ -26,6 +26,7 @@ from omnigraph.commit.rows import (
     FORMAT_VERSION,
     CommitRow,
     Row,
+    SchemaRow,
     TagRow,
     VoidRow,
     from_arrow,
@@ -340,6 +341,9 @@ class Manifest:
         """Add the rows that this process just published, without reading them back."""
         with self._lock:
             if version == self._version + 1:
+                rows = list(rows)
+                if any(isinstance(row, SchemaRow) for row in rows):
+                    self._on_change()
                 self._state.add(rows)
                 self._take_over(version, fragments, head_address)
 
@@ -375,7 +379,7 @@ class Manifests:
         self._lock = threading.Lock()
         self._cached: dict[str | None, Manifest] = {}
         self.changes = 0
-        """How often a version of another writer was found."""
+        """How often a version of another writer was found, or the schema changed."""
         self.uri = datasets.root.uri
         with _ALL_LOCK:
             _ALL.add(self)
@@ -386,7 +390,7 @@ class Manifests:
         for manifest in manifests:
             manifest.forget_versions()
 
-    def _note_change(self) -> None:
+    def note_change(self) -> None:
         with _ALL_LOCK:
             self.changes += 1
 
@@ -397,9 +401,7 @@ class Manifests:
         with self._lock:
             manifest = self._cached.get(branch)
             if manifest is None:
-                manifest = Manifest(
-                    self._datasets, branch, self._await_publisher, self._note_change
-                )
+                manifest = Manifest(self._datasets, branch, self._await_publisher, self.note_change)
                 self._cached[branch] = manifest
             return manifest
 

@@ -272,6 +272,7 @@ class Write:
         reached(Failpoint.STAGING_BEFORE_PROMOTE)
         try:
             SchemaStaging(self._store.objects).promote()
+            self._store.manifests.note_change()
         except OmniGraphError as error:
             raise self._pending("its schema files are not in place") from error
 

@@ -20,6 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 
@@ -91,6 +92,9 @@ class _LeaseState:
     def renewed(self) -> float:
         """When the holder wrote it last."""
         return self.modified if self.record.renewed is None else self.record.renewed
+
+
+_PEEKS = ThreadPoolExecutor(4, "omnigraph-leases")
 
 
 class AwaitedLeases:
@@ -233,6 +237,7 @@ class _Lease:
         self._is_taken = False
         self._is_answered = True
         self._renewed = 0.0
+        self._peek: Future[_LeaseState | None] | None = None
 
     @property
     def token(self) -> int:
@@ -353,7 +358,9 @@ class _Lease:
     def check(self) -> None:
         """Raise ``Conflict`` unless the lease is ours and was renewed in time."""
         if self._is_taken and self._age() < self._ttl / 3:
-            # Nobody may have taken it over yet.
+            # Nobody may have taken it over yet. Who waits for it is asked meanwhile, for its
+            # release.
+            self._peek = _PEEKS.submit(self._observer.look)
             return
         seen = self._observer.look()
         self._note_waiters(seen)
@@ -373,6 +380,8 @@ class _Lease:
         try:
             if self._is_queued and not was_taken:
                 self._leave()
+            if was_taken and self._peek is not None:
+                self._note_waiters(self._peek.result())
             if was_taken and self.name in self._awaited and self._hand_over():
                 return None
             if was_taken and self._age() < self._ttl / 3:
