@@ -46,14 +46,14 @@ query remove($name: String) { delete Person where name = $name }
 class Floor:
     """Copies of the tables of a graph, changed by Lance alone."""
 
-    def __init__(self, place: Path, graph: Graph) -> None:
+    def __init__(self, directory: Path, graph: Graph) -> None:
         snapshot = graph.snapshot()
         self._tables: dict[str, LanceDataset] = {}
         for name in ("Person", "Knows", "WorksAt"):
-            copy = place / name
+            copy = directory / name
             shutil.copytree(snapshot.dataset(name).uri, copy)
             self._tables[name] = lance.dataset(str(copy))
-        uri = str(place / "manifest")
+        uri = str(directory / "manifest")
         lance.write_dataset(to_arrow([HeadRow(None, new_ulid())]), uri, enable_stable_row_ids=True)
         self._manifest = lance.dataset(uri)
 
@@ -68,13 +68,13 @@ class Floor:
             max_rows_per_file=ROWS_PER_FRAGMENT,
         )
         self._tables["Person"] = LanceDataset.commit(dataset, staged, max_retries=0)
-        self._settle("Person", before)
+        self._sync_table("Person", before)
         self._publish(["Person"])
 
     def update(self, row: pa.Table) -> None:
         before = self._files("Person")
         self._tables["Person"].merge_insert("id").when_matched_update_all().execute(row)
-        self._settle("Person", before)
+        self._sync_table("Person", before)
         self._publish(["Person"])
 
     def delete(self, person: str) -> None:
@@ -86,7 +86,7 @@ class Floor:
         for name, condition in conditions.items():
             before = self._files(name)
             self._tables[name].delete(condition)
-            self._settle(name, before)
+            self._sync_table(name, before)
         self._publish(list(conditions))
 
     def _publish(self, names: list[str]) -> None:
@@ -120,16 +120,16 @@ class Floor:
     def _files(self, name: str) -> set[str]:
         return self._new(self._tables[name].uri)
 
-    def _settle(self, name: str, before: set[str]) -> None:
+    def _sync_table(self, name: str, before: set[str]) -> None:
         self._sync(self._tables[name].uri, before)
 
     def _new(self, uri: str) -> set[str]:
-        found = set()
+        paths = set()
         for name in ("data", "_deletions", "_transactions", "_versions"):
             path = f"{uri}/{name}"
             if os.path.isdir(path):
-                found.update(f"{path}/{file}" for file in os.listdir(path))
-        return found
+                paths.update(f"{path}/{file}" for file in os.listdir(path))
+        return paths
 
     def _sync(self, uri: str, before: set[str]) -> None:
         new = [path for path in self._new(uri) - before if not path.endswith(".json")]
@@ -189,14 +189,14 @@ def main() -> None:
     options.add_argument("--edges", type=int, default=EDGES)
     chosen = options.parse_args()
     print(f"{'what':56} {'median ms':>10} {'beside ms':>10} {'ratio':>7} {'goal':>6}")
-    with folder() as place:
+    with folder() as directory:
         social = generate(chosen.people, chosen.edges)
-        Ours.build(place / "graph", social)
+        Ours.build(directory / "graph", social)
         degrees = np.bincount(social.src, minlength=chosen.people)
         degrees += np.bincount(social.dst, minlength=chosen.people)
         usual = np.argsort(np.abs(degrees - DEGREE), kind="stable")[: WARM_UP + ROUNDS]
-        with Graph.open(place / "graph") as graph:
-            floor = Floor(place / "floor", graph)
+        with Graph.open(directory / "graph") as graph:
+            floor = Floor(directory / "floor", graph)
             for result in measure(graph, floor, [str(name) for name in social.names[usual]]):
                 print(result)
 

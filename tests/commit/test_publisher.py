@@ -598,8 +598,8 @@ def test_a_compaction_loses_to_every_writer(publish, store, path, monkeypatch):
 def heads(store):
     """The commits that rows of the manifest name as the head of main."""
     rows = manifest_of(store.root.uri).to_table().to_pylist()
-    found = [row for row in rows if row["object_id"] == "graph_head:main"]
-    return [json.loads(row["metadata"])["head_commit_id"] for row in found]
+    heads = [row for row in rows if row["object_id"] == "graph_head:main"]
+    return [json.loads(row["metadata"])["head_commit_id"] for row in heads]
 
 
 def test_a_second_publish_reads_no_rows_of_the_manifest(store, manifest, publish, monkeypatch):

@@ -62,24 +62,24 @@ class World:
 
     def upsert(self, values):
         staged = self.commit(self.store.stage_upsert(self.table, rows(values)))
-        known = values.keys() & self.model.keys()
-        assert (staged.inserted, staged.updated) == (len(values) - len(known), len(known))
+        existing = values.keys() & self.model.keys()
+        assert (staged.inserted, staged.updated) == (len(values) - len(existing), len(existing))
         self.model |= values
         self.check()
         self.remember()
 
     def update(self, values):
         staged = self.commit(self.store.stage_update(self.table, rows(values)))
-        known = {key: value for key, value in values.items() if key in self.model}
-        assert (staged.inserted, staged.updated, staged.deleted) == (0, len(known), 0)
-        self.model |= known
+        existing = {key: value for key, value in values.items() if key in self.model}
+        assert (staged.inserted, staged.updated, staged.deleted) == (0, len(existing), 0)
+        self.model |= existing
         self.check()
 
     def delete(self, keys):
         staged = self.commit(self.store.stage_delete_keys(self.table, pa.array(keys, pa.string())))
-        known = self.model.keys() & set(keys)
-        assert (0 if staged is None else staged.deleted) == len(known)
-        for key in known:
+        existing = self.model.keys() & set(keys)
+        assert (0 if staged is None else staged.deleted) == len(existing)
+        for key in existing:
             del self.model[key], self.row_ids[key]
         self.check()
 

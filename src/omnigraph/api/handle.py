@@ -121,8 +121,12 @@ class Handle:
         """
         self.check_open()
         now, changes = time.monotonic(), self.store.manifests.changes
-        compared, known = self._compared
-        if self.store.root.is_local or changes != known or now - compared > _COMPARED_SECONDS:
+        compared, last_changes = self._compared
+        if (
+            self.store.root.is_local
+            or changes != last_changes
+            or now - compared > _COMPARED_SECONDS
+        ):
             self._contract = self.store.schema_files.check(self._contract)
             self._compared = now, changes
         return self._contract

@@ -98,7 +98,7 @@ class Manifest:
         """Call a short function with the newest state and its version."""
         return self._on_newest(lambda: work(self._state, self._version))
 
-    def with_known_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
+    def with_cached_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
         """The same on the state as it was last read or published, without a look at the store."""
         with self._lock:
             if self._snapshot is not None:

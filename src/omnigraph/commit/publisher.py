@@ -219,7 +219,7 @@ class _Attempts:
         asks = manifest.datasets.root.is_local or self._has_lost
         self._has_lost = True
         try:
-            state = manifest.with_state if asks else manifest.with_known_state
+            state = manifest.with_state if asks else manifest.with_cached_state
             rows, version, commit, replaced = state(self._rows)
         except VersionMismatch as error:
             self._revalidate(error)
@@ -310,7 +310,7 @@ class _Attempts:
 
     def _compact(self, writer: Ledger) -> None:
         """Keep the manifest in few fragments. Housekeeping: a failure loses nothing."""
-        rows = self._manifest.with_known_state(lambda state, _: state.rows)
+        rows = self._manifest.with_cached_state(lambda state, _: state.rows)
         if len(self._manifest.fragments) < max(_MAX_FRAGMENTS, rows // _MANIFEST_ROWS_PER_FRAGMENT):
             return
         reached(Failpoint.PUBLISH_COMPACT)

@@ -40,16 +40,16 @@ def sync_tree(
     *,
     missing_ok: bool = False,
     visible: bool = False,
-    known: set[str] | None = None,
+    synced: set[str] | None = None,
 ) -> None:
     """Sync files, then every directory between them and ``top``, each once.
 
     Files that others can see already cannot be abandoned when a sync fails: with ``visible`` they
-    are rewritten. ``known`` are directories whose own entry is on the disk already; those that are
+    are rewritten. ``synced`` are directories whose own entry is on the disk already; those that are
     synced here are added.
     """
     last = str(top)
-    existing = set() if known is None else known
+    existing = set() if synced is None else synced
     directories: set[str] = set()
     for file in files:
         try:

@@ -345,9 +345,9 @@ class Datasets:
         again.
         """
         top = self.root.path(ref.path)
-        known = self._synced_folders if ref.branch is None else None
+        synced = self._synced_folders if ref.branch is None else None
         with storage_call("sync", ref.path):
-            sync_tree((f"{top}/{name}" for name in names), top, visible=visible, known=known)
+            sync_tree((f"{top}/{name}" for name in names), top, visible=visible, synced=synced)
 
     def sync_table(self, ref: TableRef) -> None:
         """Sync all files of a table or branch, and its parent directories.
