@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.branches import Branches
+from omnigraph.commit.branches import Branches, clear_orphan
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import Publication
@@ -835,3 +835,16 @@ def test_a_branch_whose_reference_stays_is_not_deleted(graph, monkeypatch):
         with pytest.raises(StorageUnavailable):
             graph.branches.delete("b")
     assert graph.branches.list() == ["main", "b"]
+
+
+def test_a_fork_without_a_reference_is_cleared_before_rows_are_written_beside_it(graph, path):
+    """A writer died between the first version of its fork and the reference to it."""
+    graph.branches.create("b")
+    store = graph._handle.store
+    pin = store.manifest(None).current().pin("node:Person")
+    ref = store.inline.create_branch(pin.ref, pin.version, "b")
+    (path / pin.location / "_refs/branches/b.json").unlink()
+    clear_orphan(store, pin, "b")
+    assert not (path / ref.path).exists()
+    graph.append(people(cleo=3), branch="b")
+    assert names(graph, "b") == ["ann", "bo", "cleo"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -81,3 +82,20 @@ def test_a_damaged_marker_is_not_passed_over(graph):
     graph._handle.store.objects.write("__recovery/01H.staging", "{}")
     with pytest.raises(StorageCorrupt, match="not a valid staging marker"):
         orphans(graph._handle.store)
+
+
+def test_a_branch_reference_that_was_never_finished_is_an_orphan(tmp_path):
+    """Lance writes a reference under a temporary name and links it; the writer died between."""
+    root = tmp_path / "g.omni"
+    with Graph.init(root, "node Person { name: String @key }") as graph:
+        graph.append({"Person": pa.table({"name": ["Ada"]})})
+        graph.branches.create("b")
+        folder = root / "__manifest/_refs/branches"
+        left = folder / f"b.json.tmp.{'0a' * 16}"
+        left.write_bytes((folder / "b.json").read_bytes()[:10])
+        assert graph.maintenance.verify().problems == ()
+        assert set(graph.branches.list()) == {"b", "main"}
+        os.utime(left, (0, 0))
+        graph.maintenance.cleanup(keep_versions=1, min_age=timedelta())
+        assert not left.exists()
+        assert graph.maintenance.verify().problems == ()

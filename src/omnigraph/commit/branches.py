@@ -291,7 +291,11 @@ def clear_orphan(store: GraphStore, pin: Pin, branch: str | None) -> None:
 
     The next writer that forks the table would remove those files with it.
     """
-    if branch is None or pin.branch == branch or branch not in store.inline.branches(pin.location):
+    if branch is None or pin.branch == branch:
+        return
+    # A fork has its first version before its reference.
+    versions = f"{TableRef(pin.location, branch).path}/_versions"
+    if branch not in store.inline.branches(pin.location) and not store.objects.list(versions):
         return
     with store.leases.acquire([table_lease(pin.table_key, branch)], store.timeouts.lease):
         if not _shows_its_fork(store, pin.table_key, branch):

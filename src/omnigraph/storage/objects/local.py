@@ -36,8 +36,8 @@ PIECE = 8 << 20
 """Bytes of a file in memory at once: on S3 a piece has to arrive before its request times out."""
 TEMPORARY = ".tmp~"
 LOCK = ".lock~"
-# The name of a local file while the library writes it.
-_UNFINISHED = re.compile(r"#\d+\Z")
+# The names of local files while the library writes them, and Lance a branch reference.
+_UNFINISHED = re.compile(r"#\d+\Z|\.json\.tmp\.[0-9a-f]+\Z")
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -60,7 +60,7 @@ class ObjectInfo:
 
 def is_internal(name: str) -> bool:
     """Whether a file is a temporary or a lock of the object store."""
-    return TEMPORARY in name or name.endswith(LOCK)
+    return TEMPORARY in name or name.endswith(LOCK) or _UNFINISHED.search(name) is not None
 
 
 class LocalObjects:
@@ -144,7 +144,7 @@ class LocalObjects:
 
     def files(self, path: str, on_link: OnLink = refuse_link) -> Iterator[tuple[str, ObjectInfo]]:
         for name, entry in walk(self.root.uri, path, on_link):
-            if _UNFINISHED.search(entry.name) or is_internal(entry.name):
+            if is_internal(entry.name):
                 continue
             with suppress(FileNotFoundError):
                 yield name, _info(entry.stat(follow_symlinks=False))

@@ -26,7 +26,7 @@ from omnigraph.storage.tables.types import TableRef, split_file
 
 _FOLDERS = ("data", "_deletions", "_indices")
 # The names of local files while Lance and the object store write them.
-_UNFINISHED = re.compile(r"^\.tmp|#\d+$")
+_UNFINISHED = re.compile(r"^\.tmp|#\d+$|\.json\.tmp\.[0-9a-f]+$")
 
 
 @dataclass(frozen=True, slots=True)
