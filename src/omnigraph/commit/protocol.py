@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph.commit.checked_writes import BuiltUpon, ensure_readable
+from omnigraph.commit.drift import Interrupted, drift_error
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.metadata import CommitMetadata, Receipt, TableCounts
 from omnigraph.commit.names import branch_label, table_lease
@@ -42,7 +43,7 @@ from omnigraph.commit.sidecar import (
     Tombstone,
     sidecar_path,
 )
-from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
+from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
@@ -52,10 +53,8 @@ from omnigraph.errors import (
     OmniGraphError,
     OutcomePending,
     PublishContention,
-    RecoveryRequired,
     SchemaChanging,
     StorageCorrupt,
-    StorageError,
     StorageMissing,
     StorageUnavailable,
     StorageUnknown,
@@ -467,44 +466,4 @@ def pending(commit_id: str, why: str) -> OutcomePending:
         f"commit {commit_id} is written, but {why}; the next writer completes or undoes it",
         hint="look the commit up later; do not repeat the write",
         details={"commit_id": commit_id},
-    )
-
-
-class Interrupted(Exception):
-    """A table of this write was moved by an interrupted write whose sidecar still exists."""
-
-    def __init__(self, error: Conflict) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
-    """The error for a table ahead of its pin: recoverable if an interrupted write explains it."""
-    key = pin.table_key
-    text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
-    details = {"table_key": key, "expected": pin.version, "actual": head}
-    try:
-        covered = any(
-            entry.table_key == key and entry.table_branch == pin.branch
-            for sidecar in store.sidecars.load_all()
-            for entry in sidecar.tables
-        )
-    except StorageError:
-        return Conflict(
-            f"{text}; the record of interrupted writes cannot be read",
-            hint="reopen the graph read-write, or run `omnigraph repair` before writing",
-            details=details,
-        )
-    if covered:
-        return Interrupted(
-            RecoveryRequired(
-                f"{text}, because a write was interrupted",
-                hint="reopen the graph read-write",
-                details=details,
-            )
-        )
-    return Conflict(
-        f"{text}, and no interrupted write explains it",
-        hint="run `omnigraph repair` before writing",
-        details=details,
     )
