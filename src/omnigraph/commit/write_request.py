@@ -119,8 +119,8 @@ class WriteView:
 class WriteRequest:
     """One write: the tables it may touch, and how it is staged.
 
-    A strict writer (update, delete, overwrite) depends on what it read, so it is refused if a table
-    moved; any other is staged again. ``prepare`` may be called more than once.
+    A strict writer (update, delete, overwrite) depends on what it read, so it is refused if the
+    rows of a table changed; any other is staged again. ``prepare`` may be called more than once.
     """
 
     kind: WriterKind

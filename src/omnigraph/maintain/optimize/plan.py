@@ -6,7 +6,8 @@ segment of their own, unless some of them may be in an older segment too, where 
 still find them by their former words.
 
 In embedded use nothing is maintained without a call, except for the manifest, which keeps itself
-small. ``optimize(if_needed=True)``, the doctor and a server decide by a policy.
+small, and the tails of tables if a handle asks for it (``maintain.background``).
+``optimize(if_needed=True)``, the doctor and a server decide by a policy.
 """
 
 from __future__ import annotations
