@@ -497,6 +497,13 @@ def test_who_was_interrupted_while_a_leader_had_it_never_leads(graph):
     assert adding(graph, "Di")().commit_id
 
 
+def test_a_write_inside_another_does_not_wait_for_it(graph):
+    with at(Failpoint.WRITE_AFTER_SIDECAR, adding(graph, "Inner", branch="main")):
+        graph.append({"Company": pa.table({"name": ["D"]})})
+    assert names(graph) == ["Ada", "Inner"]
+    assert graph.snapshot().count("Company") == 2
+
+
 def test_queues_of_branches_that_nobody_writes_are_dropped(graph):
     queues = graph._handle.store.queues
     for number in range(200):

@@ -65,7 +65,7 @@ def until(holds: Callable[[], bool]) -> None:
 def kept(graph: Graph, branch: str | None = None) -> Iterator[WriteQueue]:
     """Somebody commits on a branch, so that writes wait until the block ends."""
     queue = graph._handle.store.queues.of(branch)
-    holder = QueuedWrite(None)  # type: ignore[arg-type]
+    holder = QueuedWrite(None, thread=0)  # type: ignore[arg-type]
     until(lambda: queue.enter(holder) if not queue.is_led else False)
     try:
         yield queue

@@ -47,6 +47,9 @@ def commit_grouped(store: GraphStore, request: WriteRequest) -> Receipt:
     if request.member is None:
         return commit_write(store, request)
     queue, entry = store.queues.of(request.branch), QueuedWrite(request)
+    if queue.is_led_here:
+        # It would wait for itself.
+        return commit_write(store, request)
     if queue.is_busy:
         try:
             request.member.get_ready()
@@ -101,7 +104,6 @@ class _Group:
         self._leader = leader
         self._entries = [leader]
         self._write: _GroupWrite | None = None
-        self._take(None)
 
     def _take(self, touches: frozenset[str] | None) -> list[QueuedWrite]:
         """Take what waits, under the same schema; only writes of some tables, if given."""
@@ -117,6 +119,7 @@ class _Group:
 
     def attempt(self) -> Receipt:
         """Commit the group once; raises where nothing, or nothing certain, came of it."""
+        self._take(None)
         self._write = _GroupWrite(self._store, self._entries, self._take)
         return self._write.run()
 

@@ -52,6 +52,7 @@ class QueuedWrite:
     turn: Turn = Turn.WAITS
     outcome: Receipt | OmniGraphError | None = None
     woken: threading.Event = field(default_factory=threading.Event)
+    thread: int = field(default_factory=threading.get_ident)
     is_abandoned: bool = False
     """Whether its thread was interrupted while a leader had it."""
 
@@ -76,6 +77,12 @@ class WriteQueue:
     def is_led(self) -> bool:
         """Whether somebody commits."""
         return self._leader is not None
+
+    @property
+    def is_led_here(self) -> bool:
+        """Whether this thread commits, so that this is a write inside another."""
+        leader = self._leader
+        return leader is not None and leader.thread == threading.get_ident()
 
     @property
     def is_busy(self) -> bool:
