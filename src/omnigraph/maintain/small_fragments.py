@@ -1,9 +1,10 @@
 """Compaction of small fragments that no index covers: the tail that many small commits leave.
 
 Every commit of a few rows adds a fragment, and every lookup by key reads all fragments that the
-index does not cover, so commits become slower. Fragments are merged in tiers: sixteen of one size
-become one of the next, so that each row is rewritten once for each tier, not once for each run.
-Fragments that an index covers, and large ones, are left to ``optimize``.
+index does not cover, so commits become slower. Fragments are merged in tiers: sixteen of one tier
+become one, which belongs to the next tier once it has enough rows. So few are left at any time, and
+a row is rewritten about twenty times at most, while it is among few. Fragments that an index
+covers, and large ones, are left to ``optimize``.
 
 The rows stay the same, so the new versions of the tables are published without a commit: the head
 of the branch, its feed and its history do not change.
@@ -37,9 +38,9 @@ from omnigraph.storage.tables.table import FragmentInfo, Table
 from omnigraph.storage.tables.wide_columns import is_stored_blob
 
 TIER = 16
-"""So many fragments of one tier become one; each tier has so many times the rows of the last."""
-TIERS = 3
-"""A fragment of TIER ** TIERS rows is not small any more."""
+"""So many fragments of one tier become one."""
+TIER_ROWS = (256, 4_096)
+"""Fragments of one tier have fewer rows than this; a fragment of the last number is not small."""
 MAX_BYTES = 64 << 20
 """One run rewrites at most so many bytes, and ``ROWS_PER_FRAGMENT`` rows."""
 NEWEST = 128
@@ -51,12 +52,12 @@ LEASE_SECONDS = 5.0
 def tier_of(fragment: FragmentInfo) -> int | None:
     """The tier of a small fragment; ``None`` for any other.
 
-    >>> [tier_of(FragmentInfo(0, "", rows)) for rows in (1, 15, 16, 255, 4095, 4096)]
-    [0, 0, 1, 1, 2, None]
+    >>> [tier_of(FragmentInfo(0, "", rows)) for rows in (1, 255, 256, 4095, 4096)]
+    [0, 0, 1, 1, None]
     """
     if fragment.size > MAX_BYTES // TIER:
         return None
-    return next((tier for tier in range(TIERS) if fragment.rows < TIER ** (tier + 1)), None)
+    return next((tier for tier, rows in enumerate(TIER_ROWS) if fragment.rows < rows), None)
 
 
 def fragments_to_merge(fragments: Sequence[FragmentInfo]) -> tuple[FragmentInfo, ...]:
@@ -64,13 +65,13 @@ def fragments_to_merge(fragments: Sequence[FragmentInfo]) -> tuple[FragmentInfo,
 
     The result of a full tier counts as a fragment of the next.
 
-    >>> rows = [100] * 15 + [1] * 16
+    >>> rows = [300] * 15 + [1] * 16
     >>> small = [FragmentInfo(number, "", rows) for number, rows in enumerate(rows)]
     >>> len(fragments_to_merge(small)), fragments_to_merge(small[:-1])
     (31, ())
     """
     group: list[FragmentInfo] = []
-    for tier in range(TIERS):
+    for tier in range(len(TIER_ROWS)):
         peers = [fragment for fragment in fragments if tier_of(fragment) == tier]
         if len(peers) + bool(group) >= TIER:
             group += peers
