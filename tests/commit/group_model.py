@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from omnigraph import Graph, Receipt
+from omnigraph.commit.audit import RecoveryKind
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.rows import CommitRow
 from omnigraph.errors import MergeConflicts, OmniGraphError, OutcomePending
@@ -129,8 +130,19 @@ def run_round(graph: Graph, writes: Sequence[SmallWrite]) -> list[Any]:
 
 
 def history(graph: Graph) -> list[CommitRow]:
-    """The commits of the writes, without init, the first rows and recoveries."""
-    return [row for row in rows_of(graph) if row.actor is not None and row.actor.startswith("w")]
+    """The commits of the writes under their own actors, without init and the first rows."""
+    recovered = recovered_actors(graph)
+    rows = [replace(row, actor=recovered.get(row.commit_id, row.actor)) for row in rows_of(graph)]
+    return [row for row in rows if row.actor is not None and row.actor.startswith("w")]
+
+
+def recovered_actors(graph: Graph) -> dict[str, str]:
+    """The actors of writes that died by themselves and were completed by a recovery's commit."""
+    return {
+        row.graph_commit_id: row.recovery_for_actor
+        for row in graph._handle.store.audit.rows()
+        if row.recovery_kind is RecoveryKind.ROLLED_FORWARD and row.recovery_for_actor is not None
+    }
 
 
 def made_alone(location: Path, graph: Graph, rounds: Sequence[Sequence[SmallWrite]]) -> Graph:
@@ -180,7 +192,7 @@ def check_same(graph: Graph, alone: Graph, blamed: int | None = None) -> None:
         assert changes_of(graph, one) == changes_of(alone, other), one.actor
     for name, entities in rows_by_type(graph).items():
         for row in entities[:blamed]:
-            ours, theirs = (g.changes.blame(name, row["id"]).commit.actor for g in (graph, alone))
+            ours, theirs = (blamed_actor(its, name, row["id"]) for its in (graph, alone))
             assert ours == theirs, (name, row["id"])
 
 
@@ -208,12 +220,20 @@ def rows_by_type(graph: Graph) -> dict[str, list[dict[str, Any]]]:
 
 
 def feed(graph: Graph) -> list[Any]:
-    page = graph.changes.poll(limit=100_000)
+    page, recovered = graph.changes.poll(limit=100_000), recovered_actors(graph)
     return [
-        (block.commit.actor, [change.to_json() for change in block.changes])
+        (
+            recovered.get(block.commit.commit_id, block.commit.actor),
+            [change.to_json() for change in block.changes],
+        )
         for block in page.blocks
         if block.commit.actor is not None and block.changes
     ]
+
+
+def blamed_actor(graph: Graph, type_name: str, row_id: str) -> str | None:
+    commit = graph.changes.blame(type_name, row_id).commit
+    return recovered_actors(graph).get(commit.commit_id, commit.actor)
 
 
 def changes_of(graph: Graph, row: CommitRow) -> list[Any]:
