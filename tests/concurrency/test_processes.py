@@ -41,9 +41,15 @@ def test_eight_writers_of_eight_tables_all_succeed(new_graph, processes):
     reported = processes.run(*(("append", {"kind": k, "name": k, "times": times}) for k in kinds))
     done = sum(item["done"] for item in reported)
     assert done >= PROCESSES * times * 0.99, reported
-    assert len(chain(graph)) == done + 1
+    # On a busy machine a publish may take too long; the next writer of the table completes it.
+    failed = [error for item in reported for error in item.get("failed", ())]
+    assert {error["code"] for error in failed} <= {"outcome_pending"}, reported
+    assert done + 1 <= len(chain(graph)) <= done + len(failed) + 1
     for kind, item in zip(kinds, reported, strict=True):
-        assert sorted(graph.snapshot().read(kind)["name"].to_pylist()) == sorted(item["names"])
+        extra = set(graph.snapshot().read(kind)["name"].to_pylist()) ^ set(item["names"])
+        assert len(extra) <= len(item.get("failed", ())), extra
+    with Graph.open(graph.uri, storage_options=graph.storage_options):
+        pass
     assert_recovered(graph)
 
 
