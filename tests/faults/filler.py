@@ -19,11 +19,11 @@ def main(path: str, most: int, seed: int) -> None:
     with open(path, "wb", buffering=0) as file:
         while not select.select([sys.stdin], [], [], chance.uniform(0, _LONGEST))[0]:
             try:
-                while file.report_ending() < most:
+                while file.tell() < most:
                     file.write(bytes(_BLOCK))
             except OSError:
                 pass
-            file.seek(chance.randrange(file.report_ending() + 1))
+            file.seek(chance.randrange(file.tell() + 1))
             file.truncate()
 
 

@@ -275,6 +275,7 @@ def model_moment(value, scalar):
             moment = (moment - moment.utcoffset()).replace(tzinfo=None)
     except (ValueError, OverflowError):
         raise Misfit from None
+    need(moment.microsecond % 1000 == 0)
     return (moment - epoch) // unit
 
 

@@ -72,10 +72,10 @@ def check_staged_files(
         datasets.checksums.note(ref.path, [file.name for file in files], checked)
         return
     top = datasets.root.path(ref.path)
-    expanded = list(expand(top, files))
     sums: dict[str, FileSum] = {}
     try:
         with storage_call("write", ref.path):
+            expanded = list(expand(top, files))
             for file in expanded:
                 sums[file.name] = _checked(top, file, checked)
             if datasets.synced:

@@ -121,7 +121,7 @@ def test_a_stream_whose_type_is_said(empty):
     """``types`` calls it ``-``."""
     empty.load(io.BytesIO(b"name\nAda\n"), format="csv", types={"-": "Person"})
     assert names(empty) == ["Ada"]
-    with pytest.raises(InputError, match="its type"):
+    with pytest.raises(InputError, match="the type of a CSV stream is unknown"):
         empty.load(io.BytesIO(b"name\nAda\n"), format="csv")
 
 
