@@ -418,6 +418,17 @@ def test_a_program_that_does_not_know_groups_completes_them_in_one_commit(graph,
     assert row.extra == {"completes": plan["operation_id"]}
 
 
+def test_of_a_group_with_one_member_left_the_sidecar_names_its_writer(graph, path):
+    refused = knowing(graph, "Ada", "Nobody")
+    with at(Failpoint.WRITE_AFTER_TABLES, raising(Died())):
+        together(graph, refused, load_call(graph, person("Bob"), actor="bea"), refused)
+    with Graph.open(path, durability="os") as again:
+        assert names(again) == ["Ada", "Bob"]
+        (audited,) = again._handle.store.audit.rows()
+        assert (audited.recovery_for_actor, audited.sidecar_writer_kind) == ("bea", "Load")
+        assert rows_of(again)[-1].extra == {"writer": "Load", "completes": audited.operation_id}
+
+
 def test_a_group_that_died_before_all_tables_moved_is_rolled_back(graph, path):
     calls = (adding(graph, "Bob"), load_call(graph, {"type": "Company", "data": {"name": "D"}}))
     with at(Failpoint.WRITE_BETWEEN_TABLES, raising(Died())):

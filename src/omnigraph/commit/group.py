@@ -184,13 +184,11 @@ class _GroupWrite(Write):
 
     def __init__(self, store: GraphStore, entries: Sequence[QueuedWrite], take: _Take) -> None:
         first = entries[0].request
-        actors = {entry.request.actor for entry in entries}
         request = WriteRequest(
             first.kind,
             first.branch,
             frozenset().union(*(entry.request.touches for entry in entries)),
             self._prepare_members,
-            actor=actors.pop() if len(actors) == 1 else None,
             schema_hash=first.schema_hash,
             waits=True,
         )
@@ -291,6 +289,13 @@ class _GroupWrite(Write):
             intents.append(intent)
             self.intents[entry] = intent
         self._earlier, self._intent = tuple(intents[:-1]), intents[-1]
+        actors = {intent.actor for intent in intents}
+        # For the sidecar: who could not take part is not in it.
+        self._request = replace(
+            self._request,
+            kind=members[0].request.kind,
+            actor=intents[0].actor if len(actors) == 1 else None,
+        )
 
     def receipts(self, version: int) -> Mapping[QueuedWrite, Receipt]:
         """The receipts of the members by their entries."""
