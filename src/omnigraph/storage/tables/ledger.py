@@ -20,7 +20,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.file import LanceFileReader
 from lance.fragment import write_fragments
 
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import Conflict, OmniGraphError
 from omnigraph.storage.lance_format.files import Damaged, NewFile
 from omnigraph.storage.objects.paths import branch_file
 from omnigraph.storage.read_back import (
@@ -194,11 +194,10 @@ class Ledger:
     ) -> RowAddress | None:
         """Append rows, one of which replaces the row at an address, in one version.
 
-        Returns the address of the first appended row, or ``None`` if the fragment of the replaced
-        row has deleted rows already: then nothing was written. No row is read, and the new files
-        are checked and synced before the version becomes visible. It is as strict as an upsert:
-        every writer who changed the replaced row, or rewrote its fragment, makes Lance refuse the
-        commit, because both delete rows of one fragment.
+        Returns the address of the first, or ``None`` and writes nothing if the fragment of the
+        replaced row has deleted rows. No row is read; new files are checked and synced before they
+        are visible. As strict as an upsert: Lance refuses the commit if another one changed the
+        replaced row or rewrote its fragment, because both delete rows of one fragment.
         """
         with lance_call("read", self.ref.path):
             fragment = self._dataset.get_fragment(replaced.fragment)
@@ -227,19 +226,27 @@ class Ledger:
             fields_modified=[],
         )
         files = [file for file in new_files(operation) if not is_blob_folder(file)]
-        check_staged_files(self._datasets, self.ref, files, {})
+        transaction = Transaction(self.version, operation)
         try:
+            check_staged_files(self._datasets, self.ref, files, {})
             self._check_rows_in([files[0]], rows, key)
         except Damaged as damaged:
+            self._discard(files)
             raise damaged.error() from None
-        transaction = Transaction(self.version, operation)
-        with lance_call("write", self.ref.path, writes=True):
-            self._dataset = LanceDataset.commit(
-                self._dataset,
-                transaction,
-                max_retries=0,
-                storage_options=self._datasets.options,
-            )
+        except OmniGraphError:
+            self._discard(files)
+            raise
+        try:
+            with lance_call("write", self.ref.path, writes=True):
+                self._dataset = LanceDataset.commit(
+                    self._dataset,
+                    transaction,
+                    max_retries=0,
+                    storage_options=self._datasets.options,
+                )
+        except Conflict:
+            self._discard(files)
+            raise
         if self._datasets.root.is_local:
             self._written.append(self.version)
         else:
@@ -252,6 +259,12 @@ class Ledger:
                 for fragment in reversed(self._dataset.get_fragments())
                 if fragment.metadata.files[0].path == name
             )
+
+    def _discard(self, files: Iterable[NewFile]) -> None:
+        """Remove files that no version references; what cannot be removed is left to cleanup."""
+        with suppress(OmniGraphError):
+            for file in files:
+                self._datasets.objects.delete(f"{self.ref.path}/{file.name}", synced=False)
 
     def rewrite(self) -> int:
         """Put all rows into as few fragments as possible, in one version with the same content.
