@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from omnigraph.errors import Conflict
+from omnigraph.errors import Conflict, StorageError
 from omnigraph.storage.leases.local import LocalLeases, open_leases
 from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
@@ -171,3 +172,19 @@ def test_a_directory_that_comes_and_goes_is_made_again(tmp_path, monkeypatch):
     leases = LocalLeases(parse_root(str(tmp_path / "g.omni")))
     with leases.acquire(["a"], 0.0):
         assert not leases.is_free("a")
+
+
+def test_a_lease_whose_file_cannot_be_looked_at_is_not_kept(leases, monkeypatch):
+    real = os.stat
+
+    def fail(path, *args, **options):
+        if str(path).endswith(".lease"):
+            raise OSError(errno.EIO, "broken")
+        return real(path, *args, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", fail)
+        with pytest.raises(StorageError), leases.acquire(["x"], timeout=0.0):
+            pass
+    with leases.acquire(["x"], timeout=0.0):
+        pass

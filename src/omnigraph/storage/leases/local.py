@@ -362,13 +362,17 @@ def _try_lock(path: str) -> int | None:
         descriptor = open_file(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Unless the path has been recreated meanwhile: others would lock the new file.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return descriptor
         except BlockingIOError:
             os.close(descriptor)
             return None
-        # Unless the path has been recreated meanwhile: others would lock the new file.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                return descriptor
+        except BaseException:
+            # An open descriptor would hold the lock for the life of the process.
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 
