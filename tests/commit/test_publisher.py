@@ -6,9 +6,11 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from lance import LanceDataset
 
+from omnigraph import Graph
 from omnigraph.commit import publisher as publishing
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.history import History
@@ -650,3 +652,19 @@ def test_the_head_is_found_again_after_a_rewrite_by_another_handle(store, publis
     other.publisher.compact(other.manifest(None))
     made = publish(commit=intent())
     assert heads(store) == [made.commit.commit_id]
+
+
+def test_a_publish_outside_of_a_write_looks_for_newer_versions_on_s3(s3_root):
+    """Such as a tag: nobody has looked just before."""
+    root = s3_root("g.omni")
+    with (
+        Graph.init(root.uri, "node P { name: String @key }", storage_options=root.options) as one,
+        Graph.open(root.uri, storage_options=root.options) as other,
+    ):
+        one.snapshot()
+        receipt = other.append({"P": pa.table({"name": ["Ada"]})})
+        store = one._handle.store
+        made = store.publisher.publish(
+            store.manifest(None), Publication({"node:P": 2}, commit=intent())
+        )
+        assert made.commit.parent == receipt.commit_id

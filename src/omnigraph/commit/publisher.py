@@ -122,11 +122,13 @@ class Publisher:
         with ExitStack() as lease:
             names = [publish_lease(manifest.branch)]
             try:
-                if guard is None or not guard.extend(names, self._limit):
+                # Only a writer under leases that cost requests has looked for newer versions.
+                has_looked = guard is not None and guard.extend(names, self._limit)
+                if not has_looked:
                     lease.enter_context(self._leases.acquire(names, self._limit))
             except Conflict as error:
                 raise _contention(0) from error
-            done = _Attempts(manifest, publication, deadline).run()
+            done = _Attempts(manifest, publication, deadline, asks=not has_looked).run()
         manifest.datasets.checksums.record()
         return done
 
@@ -184,11 +186,13 @@ class Publisher:
 class _Attempts:
     """One publish, with its retries."""
 
-    def __init__(self, manifest: Manifest, publication: Publication, deadline: float) -> None:
+    def __init__(
+        self, manifest: Manifest, publication: Publication, deadline: float, *, asks: bool
+    ) -> None:
         self._manifest = manifest
         self._publication = publication
         self._deadline = deadline
-        self._has_lost = False
+        self._asks = asks
         # The caller holds the publish lease, so nobody else uses the writer of the last publish.
         self._writer, manifest.writer = manifest.writer, None
 
@@ -214,12 +218,10 @@ class _Attempts:
 
     def _once(self) -> Published:
         manifest = self._manifest
-        # The writer looked for newer versions under its leases. On S3 it does not ask again: a
-        # publish on top of an older version is refused, and the next attempt asks.
-        asks = manifest.datasets.root.is_local or self._has_lost
-        self._has_lost = True
+        # A publish on top of an older version is refused, and the next attempt asks.
+        state = manifest.with_state if self._asks else manifest.with_cached_state
+        self._asks = True
         try:
-            state = manifest.with_state if asks else manifest.with_cached_state
             rows, version, commit, replaced = state(self._rows)
         except VersionMismatch as error:
             self._revalidate(error)

@@ -381,7 +381,9 @@ class _Lease:
             if self._is_queued and not was_taken:
                 self._leave()
             if was_taken and self._peek is not None:
-                self._note_waiters(self._peek.result())
+                # Without an answer the lease is deleted, and who waits takes it.
+                with suppress(OmniGraphError):
+                    self._note_waiters(self._peek.result())
             if was_taken and self.name in self._awaited and self._hand_over():
                 return None
             if was_taken and self._age() < self._ttl / 3:
