@@ -27,7 +27,7 @@ from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.prepared import CompiledQueries
 from omnigraph.read.context import QueryContext
-from omnigraph.read.traverse import TraversalMode, TraversalSettings
+from omnigraph.read.traversal_cost import TraversalMode, TraversalSettings
 from omnigraph.records import dataclass
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.derived import DerivedFiles

@@ -18,7 +18,8 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand, NodeScan, PlanStep, RowFilter
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers
-from omnigraph.read.traverse import TraversalMode, most_starts
+from omnigraph.read.reach import most_starts
+from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
 from omnigraph.topology.cache import one_array
 from omnigraph.topology.sets import distinct

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.read.traverse import TraversalSettings
+from omnigraph.read.traversal_cost import TraversalSettings
 from omnigraph.records import dataclass
 
 if TYPE_CHECKING:

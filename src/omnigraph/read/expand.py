@@ -11,8 +11,9 @@ import numpy.typing as npt
 from omnigraph.plan.nodes import Connect, Expand
 from omnigraph.read.blocks import cuts
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
+from omnigraph.read.reach import Reached, Step, reach
 from omnigraph.read.sources import EdgeSource, plain
-from omnigraph.read.traverse import Reached, Step, TraversalMode, reach
+from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
 from omnigraph.topology.edges import Adjacency, spread
 from omnigraph.topology.sets import among, distinct

@@ -19,7 +19,7 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.read.gate import GATE
-from omnigraph.read.traverse import TraversalChoice, TraversalSettings, choose
+from omnigraph.read.traversal_cost import TraversalChoice, TraversalSettings, choose
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.cache import Codes, one_array
 from omnigraph.topology.edges import Adjacency, EdgeAdjacency, EdgeIndex
