@@ -59,7 +59,7 @@ def run_load(
 
 
 def _input_bytes(catalog: Catalog, job: LoadJob) -> int | None:
-    """The total size of the files of a load; none if some data is not in files."""
+    """The total size of the files of a load; ``None`` if some data is not in files."""
     data = job.data
     paths = [data] if isinstance(data, str | os.PathLike) else data
     if isinstance(paths, Mapping) or hasattr(paths, "read") or not isinstance(paths, list | tuple):

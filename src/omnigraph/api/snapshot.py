@@ -354,7 +354,7 @@ class GraphSnapshot:
 
     @public
     def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:
-        """One node or edge with all its columns, none if it does not exist. Blobs are null.
+        """One node or edge with all its columns, ``None`` if it does not exist. Blobs are null.
 
         Raises:
             InputError: the type does not exist.
@@ -408,7 +408,7 @@ class GraphSnapshot:
 
     @public
     def blob_info(self, type_name: str, entity_id: str, property_name: str) -> BlobInfo | None:
-        """The size and the address of a Blob, none when it is null.
+        """The size and the address of a Blob, ``None`` if it is null.
 
         Raises:
             NotFound: the node or edge does not exist.

@@ -12,7 +12,7 @@ VERSION = f"{PROGRAM}\ninternal-schema {INTERNAL_SCHEMA}\n"
 
 
 def version_text(arguments: list[str]) -> str | None:
-    """The output of ``version``, ``-v`` and ``--version``; none for other arguments.
+    """The output of ``version``, ``-v`` and ``--version``; ``None`` for other arguments.
 
     >>> version_text(["-v"])
     'omnigraph 0.1.0\\n'

@@ -44,7 +44,7 @@ class Profile:
 
     @property
     def fault(self) -> str | None:
-        """Why the profile is invalid; none if it is valid."""
+        """Why the profile is invalid; ``None`` if it is valid."""
         if not self.scopes:
             return "binds no scope"
         if len(self.scopes) > 1:

@@ -158,7 +158,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration(text: str | None) -> int | None:
-    """A duration in seconds; none where none was given.
+    """A duration in seconds; ``None`` where none was given.
 
     >>> parse_duration("7d"), parse_duration("90"), parse_duration(None)
     (604800, 90, None)

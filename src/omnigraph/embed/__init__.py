@@ -1,4 +1,4 @@
-"""Texts as vectors: the providers, and which of them a graph uses."""
+"""Embeddings: the providers, and the job that fills vector properties from texts."""
 
 from omnigraph.embed.providers.choice import Embedders, make_embedder, resolve_query_vector
 from omnigraph.embed.providers.config import EmbeddingConfig

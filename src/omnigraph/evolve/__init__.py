@@ -1,1 +1,1 @@
-"""Changing the schema of a graph: what has to happen to its tables, and doing it in one commit."""
+"""Schema evolution: the changes of tables that a new schema needs, applied in one commit."""

@@ -45,8 +45,8 @@ _NOT_FILLED = "OG-MF-104"
 class SchemaApplied:
     """The outcome of an apply, or of a dry run.
 
-    ``applied`` is false when the graph has the schema already, and for a dry run.
-    ``manifest_version`` is the version of the graph from which on the schema holds.
+    ``applied`` is false if the graph has the schema already, and for a dry run.
+    ``manifest_version`` is the first version of the graph with the schema.
     """
 
     __repr__ = brief
@@ -59,7 +59,7 @@ class SchemaApplied:
     violations: tuple[Violation, ...] = ()
     """Data that violates the new schema; only in a dry run."""
     cleared: tuple[str, ...] = ()
-    """The tables whose earlier versions were removed for good."""
+    """The tables whose earlier versions were removed permanently."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, keys in a fixed order."""
@@ -104,7 +104,7 @@ def preview_schema(
 
 def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> SchemaApplied:
     """Change the schema of a graph, or raise and change nothing."""
-    # Before the lock: an invalid text blocks nobody.
+    # Before the lock is acquired: an invalid text blocks no writer.
     compile_schema(source, is_new=True)
     recover(store, full=False)
     with lock_schema(store):
@@ -169,9 +169,9 @@ class _Apply:
     def _rows(
         self, store: GraphStore, snapshot: Snapshot
     ) -> tuple[list[SchemaRow], list[SchemaEvent]]:
-        """The rows of the new schema, and of the old one where it was not recorded.
+        """The rows of the new schema, and of the old one if it was not recorded.
 
-        Also the events of the commit, since both need the stable ids.
+        Also returns the events of the commit, since both need the stable ids.
         """
         row, accepted, rows = snapshot.schema, self._contract.catalog, []
         before = identified(store, snapshot, accepted)
@@ -189,7 +189,7 @@ def _row(version: int, schema: IdentifiedSchema, source: str) -> SchemaRow:
 
 
 def _clear(store: GraphStore, drops: Sequence[HardDrop]) -> tuple[str, ...]:
-    """Remove dropped data; what cannot be removed now is removed by the next writable open."""
+    """Remove dropped data; the next writable open removes data that cannot be removed now."""
     cleared: list[str] = []
     try:
         reached(Failpoint.SCHEMA_BEFORE_CLEANUP)

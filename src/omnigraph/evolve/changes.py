@@ -33,12 +33,12 @@ from omnigraph.records import dataclass
 from omnigraph.storage.tables.alter import ColumnPlan
 
 Values = Mapping[str, pa.Array]
-"""A value for existing rows, in an array of one, by ``Type.property``."""
+"""Values for existing rows by ``Type.property``, each as an array of length 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """A type in both schemas: its table before and after, and the steps that concern it."""
+    """A type in both schemas: its table before and after, and the steps that affect it."""
 
     old: EntityType
     new: EntityType
@@ -55,7 +55,7 @@ class TypeChange:
 
     @property
     def loses(self) -> bool:
-        """Whether values are dropped for good."""
+        """Whether values are dropped permanently."""
         return any(isinstance(s, DropProperty) and s.mode is DropMode.HARD for s in self.steps)
 
 
@@ -100,7 +100,7 @@ def changes_of(
 def converted_values(
     desired: Catalog, steps: Sequence[Step], values: Mapping[str, object]
 ) -> dict[str, pa.Array]:
-    """The given values, converted to the types of their columns; each must be used."""
+    """The given values, converted to the types of their columns; raises if one is unused."""
     wanted = {
         f"{step.type_name}.{step.property_name}"
         for step in steps
@@ -138,7 +138,7 @@ def _converted(name: str, entity_type: EntityType, prop: str, value: object) -> 
 
 
 def _table_of(step: Step) -> str | None:
-    """The key, under the new schema, of the table that a step is about."""
+    """The key, in the new schema, of the table that a step affects."""
     if isinstance(step, RenameType):
         return f"{step.type_kind}:{step.new}"
     name = getattr(step, "type_name", getattr(step, "name", None))
@@ -179,7 +179,7 @@ def new_values(plan: ColumnPlan, batch: pa.RecordBatch) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Compute:
-    """Converts the values of a column: to another type, with a value instead of null."""
+    """Converts the values of a column to another type, and replaces nulls by a value."""
 
     type: pa.DataType
     value: pa.Array | None
@@ -205,8 +205,8 @@ def schema_events(
 ) -> list[SchemaEvent]:
     """One event, by stable ids, for each step of a supported plan, in its order.
 
-    ``values`` are those that existing rows get, by ``Type.property``. The rows before and the
-    events give the rows after, without reading a table.
+    ``values`` are the values for existing rows, by ``Type.property``. The rows before the apply
+    and the events determine the rows after it, without reading a table.
     """
     return [_event(before, after, step, values) for step in steps]
 
@@ -228,7 +228,7 @@ def _event(
     owner = _type(after, step.type_kind, named.get("type_name") or named["name"])
     match step:
         case DropProperty():
-            # The type has its new name in the plan; the property is in its old form only.
+            # The plan has the new name of the type; the property exists only in the old schema.
             properties = before.types[owner.id].identity.properties
             return SchemaEvent(named, owner.id, properties[step.property_name])
         case RenameProperty():

@@ -1,7 +1,7 @@
-"""Whether existing rows satisfy the rules of a new schema.
+"""Checks whether existing rows satisfy the rules of a new schema.
 
-Only rules that a plan makes stricter are checked, and only in the columns concerned, with their new
-values. The rules are those of every write.
+Only rules that a plan makes stricter are checked, and only in the affected columns, with their new
+values. The rules are the same as for every write.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MOST = 100
 
 
 def violations_of(store: GraphStore, snapshot: Snapshot, changes: SchemaChanges) -> list[Violation]:
-    """The first violations, in the order of the tables; one more than ``MOST`` if there are."""
+    """The first violations, in the order of the tables: at most ``MOST`` + 1."""
     violations = (
         violation
         for change in changes.changed
@@ -132,7 +132,7 @@ def _rules(change: TypeChange) -> _Rules:
     """The rules that a plan adds, and every rule about values that it fills in."""
     steps = change.steps
     added = [step.constraint for step in steps if isinstance(step, AddConstraint)]
-    # A bound of an F32 is the nearest F32; as an F64 it is the written value.
+    # A bound of an F32 is rounded to an F32; as an F64 it is exact.
     floats = {
         step.property_name
         for step in steps

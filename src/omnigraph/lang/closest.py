@@ -10,7 +10,7 @@ _MAX_LISTED = 8
 
 
 def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The candidate most similar to a name, in any casing; none if none is close.
+    """The candidate most similar to a name, in any casing; ``None`` if none is close.
 
     >>> closest("persn", ["Person", "Company"]), closest("x", ["Person"])
     ('Person', None)

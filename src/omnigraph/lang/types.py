@@ -137,7 +137,7 @@ class PropType:
 
     @property
     def shape(self) -> str | None:
-        """``list``, ``vector`` or ``blob``; none for a single comparable value."""
+        """``list``, ``vector`` or ``blob``; ``None`` for a single comparable value."""
         if self.is_list:
             return "list"
         return "vector" if self.is_vector else "blob" if self.is_blob else None

@@ -1,1 +1,1 @@
-"""What differs between states of the graph, and how two of them become one."""
+"""Differences between states of the graph, merges, blame and the change feed."""

@@ -1,9 +1,9 @@
-"""The merge base: where the histories of two branches part, and the state of the graph there.
+"""The merge base: the newest common state of two branches.
 
-Histories are read from the store as far as it matters. Usually the base is the state of one commit.
-After criss-cross merges both sides share several commits of which none came before another; using
-one of them would undo what only the others have. Then they are merged first, and both sides are
-compared with the result.
+Histories are read from the store only as far as needed. Usually the base is the state of one
+commit. After criss-cross merges both sides share several newest commits, of which none is an
+ancestor of another; using only one of them would undo the changes of the others. They are merged
+first, and both sides are compared with the result.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from omnigraph.storage.tables.types import TableVersion
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """How one side of a merge got the common commits that cannot be read."""
+    """How one side of a merge got the unreadable common commits."""
 
     is_exact: bool = False
-    """Whether it merged just that: then what that changed, this side has written too."""
+    """Whether the side merged exactly these commits: then it has written all of their changes."""
     until: Snapshot | None = None
-    """The side when it had all of it; none when that is unknown."""
+    """The first state of the side that includes all of them; ``None`` if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class AncestryGap:
-    """Two sides share something newer than can be read, because its branch was deleted."""
+    """The newest common commits of two sides are unreadable, because their branch was deleted."""
 
     source: Inherited = Inherited()
     target: Inherited = Inherited()
 
 
 class Ancestry(CommitGraph):
-    """The commits of all branches of a graph. Those of a branch are read when they count."""
+    """The commits of all branches of a graph; those of a branch are read when needed."""
 
     def __init__(self, store: GraphStore, *first: str | None) -> None:
-        """Some branches are read before the others."""
+        """The branches in ``first`` are read before the others."""
         super().__init__(is_readable=lambda commit: self.state(commit) is not None)
         self.is_complete = False
         self._store = store
@@ -71,13 +71,13 @@ class Ancestry(CommitGraph):
 
     @property
     def gap(self) -> AncestryGap | None:
-        """What all calls of ``common_commits`` together could not read."""
+        """The unreadable commits of all calls of ``common_commits``; ``None`` if there are none."""
         if len(self._gaps) > 1:
             return AncestryGap()
         return self._gaps[0] if self._gaps else None
 
     def state(self, commit: str) -> Snapshot | None:
-        """The graph as a commit left it; none when that was removed."""
+        """The state of the graph after a commit; ``None`` if it was removed."""
         if commit not in self._states:
             try:
                 self._states[commit] = History(self._store).snapshot_of(commit)
@@ -86,7 +86,7 @@ class Ancestry(CommitGraph):
         return self._states[commit]
 
     def common_commits(self, some: Collection[str], others: Collection[str]) -> list[str]:
-        """The newest readable commits that both sides came from; remembers what is unreadable."""
+        """The newest readable common ancestors of both sides; records the unreadable ones."""
         shared = self.common(some, others)
         if shared.commits == sorted(some):
             return shared.commits
@@ -110,12 +110,12 @@ class Ancestry(CommitGraph):
         return shared.commits
 
     def precedes(self, commit: str, other: str, branch: str | None) -> bool:
-        """Whether a branch has or inherited both, one before the other; nothing else is read."""
+        """Whether ``commit`` is before ``other`` in the history of a branch; reads only that."""
         order = self._read(branch)
         return commit in order and other in order and order[commit] < order[other]
 
     def lineage(self, head: str, branch: str | None, onto: str) -> MergeLineage | None:
-        """What merging a branch brings to a commit; none when that is not known completely."""
+        """The lineage that merging a branch adds to a commit; ``None`` if not completely known."""
         order = self._read(branch)
         if onto in order:
             brought = {commit for commit in order if order[onto] < order[commit] <= order[head]}
@@ -137,12 +137,12 @@ class Ancestry(CommitGraph):
                 lines[line] = max(version, lines.get(line, 0))
         return MergeLineage(firsts[self.commits[head].branch], lines)
 
-    # -- what cannot be read -------------------------------------------------------------
+    # -- unreadable commits --------------------------------------------------------------
 
     def _inherited(
         self, heads: Collection[str], side: dict[str, int], other: dict[str, int], lost: set[str]
     ) -> Inherited:
-        """How a side came to commits that are lost."""
+        """How a side got the lost commits."""
         if len(heads) != 1:
             return Inherited()
         (head,) = heads
@@ -205,12 +205,12 @@ class Ancestry(CommitGraph):
 
 @dataclass(frozen=True, slots=True)
 class CrissCrossState:
-    """The merge of two states, which no commit has."""
+    """The merge of two states; it is the state of no commit."""
 
     one: MergeState
     other: Snapshot
     common: MergeState | None
-    """The base of these two."""
+    """The merge base of the two states."""
     _changes: dict[str, TableChanges] = field(default_factory=dict)
 
 
@@ -218,7 +218,7 @@ MergeState: TypeAlias = Snapshot | CrissCrossState
 
 
 def common_state(ancestry: Ancestry, commits: list[str]) -> MergeState | None:
-    """The base state of two sides that have these commits in common; none without any."""
+    """The merge base of two sides with these common commits; ``None`` without any."""
     state: MergeState | None = None
     for number, commit in enumerate(commits):
         snapshot = ancestry.state(commit)
@@ -241,7 +241,7 @@ def table_versions(state: MergeState, table_key: str) -> set[TableVersion | None
 def changes_between(
     store: GraphStore, entity_type: EntityType, before: MergeState | None, after: MergeState
 ) -> TableChanges:
-    """The difference in the table of a type; a state of none has no rows."""
+    """The difference in the table of a type; ``None`` is a state without rows."""
     schema = entity_type.arrow_schema()
     if isinstance(before, CrissCrossState):
         since = changes_between(store, entity_type, before.one, after)
@@ -264,7 +264,7 @@ def _merge_changes(
         ours = changes_between(store, entity_type, state.common, state.one)
         made = merge_rows(entity_type, theirs, ours, Resolution(None))
         after = pa.concat_tables([made.new, made.changed])
-        # Each side has resolved these in its own way: the merged values are unknown.
+        # Each side resolved these conflicts differently: the merged values are unknown.
         unknown = pa.array([conflict.row_id for conflict in made.conflicts], pa.string())
         written = pa.array(after[KEY].to_pylist(), pa.string())
         before = pa.concat_tables([ours.after, rows_without(theirs.before, ours.ids)])

@@ -29,9 +29,9 @@ class Blame:
 
     commit: Commit
     op: str
-    """``write``, or ``delete`` when the row was deleted."""
+    """``write``, or ``delete`` if the row was deleted."""
     origin: Commit | None = None
-    """Where a merge took the change from, if that is still known."""
+    """The commit on the merged branch, if the change came by a merge and it is still known."""
 
 
 def find_blame(
@@ -41,7 +41,10 @@ def find_blame(
     row_id: str,
     chain: Sequence[CommitRow],
 ) -> Blame:
-    """Search the commits of a branch, oldest first; the type is from the newest of them."""
+    """Find the commit in ``chain``: the commits of a branch, oldest first.
+
+    ``entity_type`` is the type in the newest of them.
+    """
     history = _TableHistory(store, schema, entity_type, chain[-1])
     pin = history.pin(chain[-1])
     stamp = None if pin is None else history.stamp(pin, row_id)
@@ -81,10 +84,10 @@ class _TableHistory:
         return self.pin_in(self.state(row.commit_id))
 
     def pin_in(self, state: Snapshot) -> Pin | None:
-        """The table in a state, whatever the name of the type then."""
+        """The table in a state, whatever name the type had then."""
         key = self.key_in(state)
         pin = None if key is None else state.pin(key)
-        # Another program moves a table that it renames: its versions start again.
+        # The reference moves a table that it renames: its versions start again.
         return pin if pin is not None and pin.location == self._location else None
 
     def key_in(self, state: Snapshot) -> str | None:
@@ -96,7 +99,7 @@ class _TableHistory:
         return self._history.snapshot_of(commit_id)
 
     def is_changed_by(self, row: CommitRow, row_id: str) -> bool:
-        """Whether a commit that wrote a row changed it: an apply also writes wider values."""
+        """Whether a commit that wrote a row changed its values: an apply may only widen them."""
         events = [event for event in recorded_events(row) if event.type_id == self._type_id]
         filled = [event for event in events if "value" in event.step]
         if not events or row.parent is None:
@@ -106,7 +109,7 @@ class _TableHistory:
         return self._had_null(row.parent, row_id, {event.property_id for event in filled})
 
     def _had_null(self, commit_id: str, row_id: str, properties: set[int | None]) -> bool:
-        """Whether a row had no value of some properties; also when that is unknown."""
+        """Whether a row had a null in some of the properties; true if unknown."""
         try:
             state = self.state(commit_id)
             pin = self.pin_in(state)
@@ -120,7 +123,7 @@ class _TableHistory:
         return not rows.num_rows or any(rows[name].null_count for name in names)
 
     def stamp_if_kept(self, row: CommitRow, row_id: str) -> int | None:
-        """``stamp`` in the state of a commit; none when that was removed."""
+        """``stamp`` in the state of a commit; ``None`` if the state was removed."""
         try:
             pin = self.pin(row)
             return None if pin is None else self.stamp(pin, row_id)
@@ -128,7 +131,7 @@ class _TableHistory:
             return None
 
     def stamp(self, pin: Pin, row_id: str) -> int | None:
-        """The version of the table that changed a row last; none when there is no row."""
+        """The version of the table that last changed a row; ``None`` if there is no such row."""
         table = self._store.table(pin)
         rows = table.read([_STAMP], pc.field(KEY) == row_id)
         return int(rows[_STAMP][0].as_py()) if rows.num_rows else None
@@ -137,7 +140,7 @@ class _TableHistory:
 def _writer(
     history: _TableHistory, stamp: int, chain: Sequence[CommitRow], row_id: str
 ) -> CommitRow:
-    """The commit that wrote a row in a version of its table: one of the group, if there is one."""
+    """The commit that wrote a row in a version of its table; of a group, the member."""
     first = _first_with(history, stamp, chain)
     if group_of(first) is None:
         return first
@@ -153,7 +156,7 @@ def _writer(
 
 
 def _first_with(history: _TableHistory, stamp: int, chain: Sequence[CommitRow]) -> CommitRow:
-    """The commit by which the table got to a version: versions only grow along a branch."""
+    """The first commit with at least this version: versions only grow along a branch."""
     low, high = 0, len(chain) - 1
     while low < high:
         middle = (low + high) // 2
@@ -187,7 +190,7 @@ def _deletion(history: _TableHistory, row_id: str, chain: Sequence[CommitRow]) -
 def _origin(
     store: GraphStore, history: _TableHistory, merge: CommitRow, row_id: str
 ) -> Commit | None:
-    """The commit on the merged branch that changed the row, where a merge brought it."""
+    """The commit on the merged branch that changed the row, if a merge brought the change."""
     if merge.merged_parent is None:
         return None
     try:

@@ -1,7 +1,8 @@
 """Filters of changes: by kind, by type, and by operation.
 
 A type is selected by its stable id, so that it stays selected when it is renamed. Names are
-resolved once and then kept in the cursor of a feed: a name may belong to another type later.
+resolved once, and the ids are stored in the cursor of a feed: a name may belong to another type
+later.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ROW_OPERATIONS = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Selects changes; what is not given selects everything."""
+    """Selects changes; ``None`` selects everything."""
 
     kinds: frozenset[str] | None = None
     types: Mapping[str, int] | None = None
@@ -48,7 +49,7 @@ class ChangeFilter:
         types: Collection[str] | None = None,
         ops: Collection[str] | None = None,
     ) -> ChangeFilter:
-        """From the arguments of a caller."""
+        """A filter from the arguments of a caller."""
         for kind in kinds or ():
             if kind not in KINDS:
                 raise InputError(f"invalid kind '{kind}'; expected node or edge")
@@ -65,10 +66,10 @@ class ChangeFilter:
     def resolve(
         self, schemas: Iterable[IdentifiedSchema], ids_of_cursor: Mapping[str, int] | None = None
     ) -> ChangeFilter:
-        """With the ids of the types: those that are known, else by the first schema with the name.
+        """The filter with the ids of its types: known ones or from the first schema with the name.
 
-        A name that none of them has is refused in the words of the first. No more schemas are read
-        than are needed.
+        Raises the error of the first schema if none has the name. Only as many schemas are read as
+        needed.
         """
         if self.types is None:
             return self
@@ -87,7 +88,7 @@ class ChangeFilter:
         return replace(self, types=ids)
 
     def takes(self, kind: str, type_id: int) -> bool:
-        """Whether changes of a type are wanted."""
+        """Whether the filter selects changes of a type."""
         if self.kinds is not None and kind not in self.kinds:
             return False
         return self.types is None or type_id in self.types.values()
@@ -97,7 +98,7 @@ class ChangeFilter:
         return is_wanted and self.takes(event.type_kind, event.type_id)
 
     def text(self) -> str:
-        """The form in a cursor: empty where everything is selected."""
+        """The encoded form in a cursor: empty if everything is selected."""
         parts = {
             "kinds": None if self.kinds is None else sorted(self.kinds),
             "types": None if self.types is None else dict(sorted(self.types.items())),
@@ -107,12 +108,12 @@ class ChangeFilter:
         return json.dumps(content, separators=(",", ":"), ensure_ascii=False) if content else ""
 
     def wants_same(self, text: str) -> bool:
-        """Whether the filter with this text selects the same; names may differ."""
+        """Whether the filter with this text selects the same changes; type names may differ."""
         return _meaning(self.text()) == _meaning(text)
 
 
 def type_ids_of(text: str) -> dict[str, int]:
-    """The ids of types by their names, as the text of a filter has them."""
+    """The ids of types by name, from the text of a filter."""
     types = _parsed(text).get("types")
     if not isinstance(types, dict):
         return {}
@@ -129,7 +130,7 @@ def _parsed(text: str) -> Mapping[str, object]:
     try:
         content = json.loads(text) if text else {}
     except ValueError:
-        # Of an earlier release, which kept names only.
+        # Written by an earlier release, which stored names only.
         return {"kinds": text}
     return content if isinstance(content, dict) else {"kinds": text}
 

@@ -1,7 +1,7 @@
 """The difference between two states of one table, by row id.
 
-Only what changed since the two states parted is read. Where one state descends from the other,
-Lance knows which rows changed; two states of different branches are both compared with their common
+Only rows that changed since the common ancestor are read. If one state descends from the other,
+Lance reports the changed rows; two states of different branches are both compared with their common
 ancestor.
 """
 
@@ -50,7 +50,7 @@ class TableChanges:
     is_straight: bool = False
     """Whether the later state descends from the earlier: unchanged rows keep their row ids."""
     rewritten: pa.Table | None = None
-    """Rows that were written again with the values they had."""
+    """Rows that were written again with equal values."""
 
     @property
     def is_empty(self) -> bool:
@@ -76,7 +76,7 @@ class TableChanges:
 
     @property
     def same(self) -> pa.Table:
-        """Rows that were written with the values they had."""
+        """Rows that were written with equal values."""
         return self.after.slice(0, 0) if self.rewritten is None else self.rewritten
 
     @cached_property
@@ -101,7 +101,7 @@ class Earlier:
 
     entity_type: EntityType
     names: Mapping[str, str]
-    """The earlier names of its columns, by their names now; new columns are left out."""
+    """The earlier names of its columns, by their current names, without new columns."""
 
     def schema(self, entity_type: EntityType) -> pa.Schema:
         """Columns that can hold the values of both states."""
@@ -125,13 +125,13 @@ def find_changes(
     after: Pin | None,
     earlier: Earlier | None = None,
 ) -> TableChanges:
-    """The difference between two states of a type's table; none is an empty table."""
+    """The difference between two states of a type's table; ``None`` is an empty table."""
     return _Comparison(store, entity_type, before, earlier).between(before, after)
 
 
 def diff_via_base(schema: pa.Schema, one: TableChanges, other: TableChanges) -> TableChanges:
     """The difference between two states, from the changes of each since a common base."""
-    # A row that one side did not touch has the values of the base.
+    # A row that one side did not change has the values of the base.
     before = pa.concat_tables([one.after, rows_without(other.before, one.ids)])
     after = pa.concat_tables([other.after, rows_without(one.before, other.ids)])
     return _without_equal_rows(schema, before, after)
@@ -140,7 +140,7 @@ def diff_via_base(schema: pa.Schema, one: TableChanges, other: TableChanges) -> 
 def with_unknown_rows(
     entity_type: EntityType, before: pa.Table, after: pa.Table, ids: pa.Array
 ) -> TableChanges:
-    """Changes after which some rows are unknown: such a row differs from every other."""
+    """Changes after which some rows are unknown; an unknown row differs from every other."""
     ids = pa.table({KEY: ids})
     rows = _marked(entity_type, after, 0)
     return TableChanges(before, pa.concat_tables([rows, _marked(entity_type, ids, UNKNOWN)]))
@@ -149,12 +149,12 @@ def with_unknown_rows(
 def mark_unknown(
     entity_type: EntityType, one: TableChanges, other: TableChanges, ids: pa.Array
 ) -> tuple[TableChanges, TableChanges]:
-    """The changes of two sides since a state with unknown rows: both count as writers of these."""
+    """The changes of two sides since a state with unknown rows, which count as changed by both."""
     unknown = _marked(entity_type, pa.table({KEY: ids}), UNKNOWN)
 
     def with_unknown(side: TableChanges, opposite: TableChanges) -> TableChanges:
         before = pa.concat_tables([rows_without(side.before, ids), unknown])
-        # A side that did not write a row has it as it was before the other side wrote it.
+        # A side that did not write a row has the values from before the other side wrote it.
         untouched = ids_without(ids, side.written)
         as_it_was = [rows_with(rows, untouched) for rows in (opposite.before, opposite.same)]
         after = pa.concat_tables([side.after, rows_with(side.same, ids), *as_it_was])
@@ -198,12 +198,12 @@ class _Comparison:
         self._fixed = {KEY, *key}
         """Columns whose values never change in a row."""
         self._like: Table | None = None
-        """A version in which the columns have the names of the schema."""
+        """A version whose columns have the names of the schema."""
 
     def between(self, before: Pin | None, after: Pin | None) -> TableChanges:
         if before is not None and after is not None and before.location == after.location:
             if before.table_version == after.table_version:
-                # Not opened: it may have been removed.
+                # The table is not opened: it may have been removed.
                 return TableChanges(self._empty, self._empty, is_straight=True)
             self._like = self._store.table(after)
             return self._related(before, after)
@@ -216,7 +216,7 @@ class _Comparison:
         return all_rows(table, self._schema, self._names(table))
 
     def _names(self, table: Table) -> Mapping[str, str]:
-        """The names of the columns in a table, as far as it has them."""
+        """The column names in a table, by their current names, without missing columns."""
         pin = self._before
         if self._earlier is None or pin is None or not _is_at(table, pin):
             return column_names(table, self._schema, self._like)
@@ -263,8 +263,8 @@ class _Comparison:
     def _refilled(self, earlier: Earlier, old: Table, new: Table) -> np.ndarray:
         """Rows of both states with values in columns that only the later one has.
 
-        Lance reports values that were written. Those that come back on the way to a state from
-        before a column was dropped were never written in between.
+        Lance reports written values. Values that reappear on the way back to a state from before a
+        column was dropped were not written in between.
         """
         added = [
             field for field in self._entity_type.arrow_schema() if field.name not in earlier.names
@@ -291,10 +291,10 @@ class _Comparison:
         return pa.Table.from_arrays([*columns, rows[ROW_ID]], schema=_row_schema(self._schema))
 
     def _deleted_rows(self, common: TableVersion, path: list[TableVersion]) -> np.ndarray:
-        """Rows of the base that were deleted since, along the branches between."""
+        """Rows of the base that were deleted since, on any branch of the path."""
         deleted = [np.empty(0, np.int64)]
         born = np.empty(0, np.int64)
-        # The path leads back from the state; each of its steps begins where the next one ends.
+        # The path goes from the state back to main; each step begins where the next one ends.
         steps = path[: [step.branch for step in path].index(common.branch) + 1]
         start = common.version
         for step in reversed(steps):
@@ -340,7 +340,7 @@ def _without_equal_rows(schema: pa.Schema, before: pa.Table, after: pa.Table) ->
 
 
 def _path(pin: Pin, branches: Mapping[str, BranchInfo]) -> list[TableVersion]:
-    """A state and the states that its branches were forked from, back to main."""
+    """A state and the states from which its branches were forked, back to main."""
     path = [pin.table_version]
     while (branch := path[-1].branch) is not None and branch in branches:
         fork = branches[branch]
@@ -367,7 +367,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def ids_with(ids: pa.Array, others: pa.Array) -> pa.Array:
-    """The ids that are among others too."""
+    """The ids that are also in ``others``."""
     return ids.filter(pc.is_in(ids, value_set=others))
 
 
@@ -376,7 +376,7 @@ def ids_without(ids: pa.Array, others: pa.Array) -> pa.Array:
 
 
 def rows_with(rows: pa.Table, ids: pa.Array) -> pa.Table:
-    """The rows whose id is among some."""
+    """The rows whose id is in ``ids``."""
     return rows.filter(pc.is_in(rows[KEY], value_set=ids))
 
 

@@ -50,12 +50,12 @@ _OF_RULES: dict[type[OmniGraphError], ConflictKind] = {
     CardinalityViolation: ConflictKind.CARDINALITY_VIOLATION,
     OmniGraphError: ConflictKind.VALUE_CONSTRAINT_VIOLATION,
 }
-"""The conflict of a violated rule by the first class that fits."""
+"""The kind of conflict for the error class of a violated rule; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowConflict:
-    """One row that cannot be merged, in the base, the target and the source."""
+    """One row that cannot be merged: its states in the base, the target and the source."""
 
     table_key: str
     row_id: str | None
@@ -79,7 +79,7 @@ class RowConflict:
 
     @property
     def is_between_rows(self) -> bool:
-        """Whether choosing a side resolves it; a broken rule has to be fixed on a branch."""
+        """Whether choosing a side resolves it; a violated rule must be fixed on a branch."""
         return self.kind not in _OF_RULES.values()
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Conflicts(Sequence[RowConflict]):
-    """Conflicts in a fixed order, for programs and as a table."""
+    """Conflicts in a fixed order."""
 
     items: tuple[RowConflict, ...] = ()
 
@@ -115,7 +115,7 @@ class Conflicts(Sequence[RowConflict]):
         return len(self.items)
 
     def to_arrow(self) -> pa.Table:
-        """One row for each; the three states as JSON."""
+        """One row per conflict, with the three states as JSON."""
         rows = []
         for conflict in self.items:
             record = conflict.to_json()
@@ -126,7 +126,7 @@ class Conflicts(Sequence[RowConflict]):
 
     @public
     def write(self, path: Location) -> None:
-        """Write lines of JSON, each with an empty ``choice``; such a file can be ``resolve``."""
+        """Write JSON lines, each with an empty ``choice``; filled in, they can be ``resolve``."""
         lines = (as_json({**conflict.to_json(), "choice": None}) for conflict in self.items)
         with replaced_file(Path(path), compress=False) as write:
             for line in lines:
@@ -178,7 +178,7 @@ class Resolution:
             self._by_id = _from_file(Path(given))
 
     def choice(self, conflict: RowConflict) -> Choice | None:
-        """The choice for a conflict; none when it is unresolved."""
+        """The choice for a conflict; ``None`` if it is unresolved."""
         choice = self._by_id.get(conflict.conflict_id, self._all)
         if choice is not None:
             self.used[conflict.conflict_id] = choice
@@ -206,7 +206,7 @@ def _checked(key: str, choice: Any) -> Choice:
 
 
 def _from_file(path: Path) -> dict[str, Choice]:
-    """Lines of JSON as ``Conflicts.write`` makes them, or one object of choices by ids."""
+    """JSON lines as written by ``Conflicts.write``, or one object of choices by conflict id."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

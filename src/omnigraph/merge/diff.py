@@ -1,4 +1,4 @@
-"""The difference between two states of the graph, of its schema and by row or in numbers."""
+"""The difference between two states of the graph: schema events, and rows or their counts."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Change:
 
     @property
     def endpoints(self) -> dict[str, str] | None:
-        """The ends of an edge."""
+        """The endpoints of an edge."""
         row = self.after or self.before or {}
         return None if self.kind == "node" else {"src": row["src"], "dst": row["dst"]}
 
     @property
     def properties(self) -> tuple[str, ...]:
-        """What an update changed."""
+        """The properties that an update changed."""
         if self.before is None or self.after is None:
             return ()
         was = self.before
@@ -66,7 +66,7 @@ _SCHEMA = pa.schema([(name, pa.string()) for name in (*_NAMES, "schema_event")])
 def plain_rows(
     events: Iterable[SchemaEvent], changes: Iterable[Change]
 ) -> Iterator[dict[str, str | None]]:
-    """Events and changes in columns of text: images and events as JSON."""
+    """Events and changes as rows of text columns; images and events are JSON."""
     for event in events:
         yield dict.fromkeys(_SCHEMA.names) | {
             "table_key": event.table_key,
@@ -103,7 +103,7 @@ class Diff:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Inserts, updates, deletes, and which types they touch."""
+        """The numbers of inserts, updates and deletes, and the changed types."""
         tables = list(self.tables.values())
         return {
             "inserts": sum(counts.inserted for counts in tables),
@@ -117,7 +117,7 @@ class Diff:
         return counts_html(title, self.tables)
 
     def to_arrow(self) -> pa.Table:
-        """One row for each event and change; images and events as JSON."""
+        """One row per event and change; images and events are JSON."""
         rows = list(plain_rows(self.schema_events, self.changes))
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
@@ -162,7 +162,7 @@ def find_diff(
 def table_changes(
     store: GraphStore, before: SchemaSnapshot | None, after: SchemaSnapshot, wanted: ChangeFilter
 ) -> Iterator[tuple[EntityType, TableChanges]]:
-    """The changes of every wanted type, nodes before edges, each by name.
+    """The changes of every wanted type: nodes before edges, in the order of names.
 
     A type is compared with itself, whatever its earlier name. A dropped type has no changes.
     """
@@ -185,7 +185,7 @@ def table_changes(
 def restricted(
     changes: Iterable[tuple[EntityType, TableChanges]], ids: WrittenIds | None
 ) -> Iterator[tuple[EntityType, TableChanges]]:
-    """The changes of some rows, by the table keys of the later state; of all without ids."""
+    """The changes of the rows in ``ids``, by table key of the later state; all if ``None``."""
     for entity_type, table in changes:
         own = table if ids is None else table.of_rows(ids.get(entity_type.table_key, ()))
         if not own.is_empty:
@@ -206,10 +206,10 @@ def _entity_type_of(schema: IdentifiedSchema, number: int) -> EntityType | None:
 def earlier_of(
     before: IdentifiedSchema, after: IdentifiedSchema, old: EntityType, new: EntityType
 ) -> Earlier | None:
-    """The column names of a type in another schema; none when they are the same."""
+    """The column names of a type in another schema; ``None`` if they are the same."""
     then = before.identity.types[old.table_key].properties
     now = after.identity.types[new.table_key].properties
-    # A property that was dropped and added again is another one of the same name.
+    # A property that was dropped and added again is a different one with the same name.
     if old == new and then == now:
         return None
     was = {number: name for name, number in then.items()}
@@ -233,7 +233,7 @@ def _ids(changes: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Arra
 
 
 def counts_of(changes: TableChanges, wanted: ChangeFilter) -> TableCounts:
-    """How many changes of a table are wanted, by operation."""
+    """The number of wanted changes of a table, by operation."""
     counts = {op: len(ids) for op, ids in _ids(changes, wanted).items()}
     return TableCounts(*(counts.get(op, 0) for op in ROW_OPERATIONS))
 
@@ -245,7 +245,7 @@ def changes_of(
     start: int = 0,
     most: int | None = None,
 ) -> list[Change]:
-    """Some of the changes of a table, in the order of their ids."""
+    """At most ``most`` changes of a table from ``start`` on, ordered by id."""
     schema = entity_type.arrow_schema()
     ids = pa.concat_arrays([NO_IDS, *_ids(changes, wanted).values()])
     page = ids.take(pc.sort_indices(ids)).slice(start, len(ids) if most is None else most)
@@ -275,7 +275,7 @@ def _operation(was: bool, is_there: bool) -> Operation:
 
 
 def recorded_events(row: CommitRow) -> tuple[SchemaEvent, ...]:
-    """The events recorded in a commit; none, unless it is a schema apply of this program."""
+    """The events recorded in a commit; empty unless it is a schema apply of this program."""
     events = CommitMetadata.of(row).schema_events
     return tuple(sorted(events, key=lambda event: phase(event.kind)))
 
@@ -283,7 +283,7 @@ def recorded_events(row: CommitRow) -> tuple[SchemaEvent, ...]:
 def events_between(
     before: IdentifiedSchema | None, after: IdentifiedSchema
 ) -> Iterator[SchemaEvent]:
-    """The net difference of two schemas; before none there were no types."""
+    """The net difference of two schemas; ``None`` is a schema without types."""
     for identified in schema_difference(before, after):
         step = identified.step.to_json()
         # The mode of a drop is only known from its commit.

@@ -11,7 +11,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def same_values(one: pa.Array, other: pa.Array) -> Mask:
-    """For each position whether the two columns hold the same there.
+    """For each position, whether the two columns have the same value.
 
     >>> same_values(pa.array([1, None, 3]), pa.array([1, 2, None])).tolist()
     [True, False, False]
@@ -32,7 +32,7 @@ def _valid(column: pa.Array) -> Mask:
 
 
 def _same(one: pa.Array, other: pa.Array) -> Mask:
-    """The same for columns without nulls."""
+    """``same_values`` for columns without nulls."""
     kind = one.type
     if pa.types.is_fixed_size_list(kind):
         # A list of size 0 has no element that differs.
@@ -41,7 +41,7 @@ def _same(one: pa.Array, other: pa.Array) -> Mask:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _same_lists(one, other)
     if pa.types.is_floating(kind):
-        # The bits: zero and minus zero are written differently, and NaN is what it is.
+        # Compare bits: zero differs from minus zero, and NaN equals itself.
         width = {16: np.uint16, 32: np.uint32, 64: np.uint64}[kind.bit_width]
         mine, theirs = _numbers(one).view(width), _numbers(other).view(width)
         return np.asarray(mine == theirs)

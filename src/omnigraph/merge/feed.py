@@ -1,7 +1,7 @@
 """The change feed of a branch: its changes in the order of its commits, from a cursor on.
 
-A cursor names the last commit that was read completely, and the position in the next one. Nothing
-is stored here: a cursor is valid as long as the history is kept.
+A cursor consists of the last commit that was read completely, and the offset in the next one. The
+graph stores no cursors: a cursor is valid as long as the history is retained.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Cursor:
 
     branch: str | None
     commit: str | None
-    """The last commit that was read completely; none before the first."""
+    """The last commit that was read completely; ``None`` before the first."""
     offset: int = 0
-    """How many events and changes of the next one were read."""
+    """The number of events and changes of the next commit that were read."""
     filter: str = ""
-    """The filter that the offset counts by, with the ids of its types."""
+    """The filter to which the offset applies, with the ids of its types."""
 
     def text(self) -> str:
         """The encoded form."""
@@ -99,7 +99,7 @@ def _invalid_cursor() -> InputError:
 
 @dataclass(frozen=True, slots=True)
 class ChangeBlock:
-    """The changes of one commit against the one before it on the branch, or a part of them."""
+    """The changes of one commit since its predecessor on the branch, or a part of them."""
 
     commit: Commit
     changes: tuple[Change, ...]
@@ -129,7 +129,7 @@ class ChangePage:
     blocks: tuple[ChangeBlock, ...]
     cursor: str
     caught_up: bool
-    """Whether there was nothing more when the page was read."""
+    """Whether there were no further changes when the page was read."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -154,7 +154,7 @@ class _Content:
         return len(self.events) + sum(counts)
 
     def some(self, offset: int, most: int) -> tuple[tuple[SchemaEvent, ...], list[Change]]:
-        """At most ``most`` of them from an offset on."""
+        """At most ``most`` events and changes from an offset on."""
         events = self.events[offset : offset + most]
         offset, most = max(0, offset - len(self.events)), most - len(events)
         changes: list[Change] = []
@@ -177,7 +177,7 @@ class Feed:
         self._branch = branch
         self._history = History(store)
         self._wanted = wanted
-        # A type that no schema ever had is an error, wherever the feed starts.
+        # A type that never existed is an error, wherever the feed starts.
         wanted.resolve(self._schemas(None))
 
     def start(self, where: str) -> Cursor:
@@ -256,8 +256,8 @@ class Feed:
     def _resolved(self, cursor: Cursor) -> ChangeFilter:
         """The filter with the ids of its types at a position.
 
-        A name means the type that it meant when the cursor was created; else the type with that
-        name there, now, or most recently.
+        A name refers to the type that had it when the cursor was created; else to the type with
+        that name at the position, now, or most recently.
         """
         return self._wanted.resolve(self._schemas(cursor), type_ids_of(cursor.filter))
 
@@ -296,7 +296,7 @@ class Feed:
     # -- commits -------------------------------------------------------------------------
 
     def _commits_after(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:
-        """The commits after a cursor, each with the one that it is compared with, oldest first."""
+        """The commits after a cursor, oldest first, each with its predecessor."""
         chain = self.chain()
         start = 0
         if cursor.commit is not None:
@@ -339,7 +339,7 @@ class Feed:
     def _is_readable(self, row: CommitRow, parent: CommitRow | None) -> bool:
         """Whether the tables that a commit changed still exist before and after it.
 
-        An apply that dropped data for good removed them, whatever their age.
+        A hard drop removes them, whatever their age.
         """
         if recorded_events(row):
             return True
@@ -358,7 +358,7 @@ class Feed:
     def _content(self, row: CommitRow, parent: CommitRow | None, wanted: ChangeFilter) -> _Content:
         events = recorded_events(row)
         if events:
-            # They describe everything that an apply does to rows, even if those were removed.
+            # The events describe everything that an apply does to rows, even if those were removed.
             return _Content(tuple(filter(wanted.takes_event, events)), (), wanted)
         try:
             before = None if parent is None else self._under_schema(parent)

@@ -1,7 +1,7 @@
-"""The plan of a merge, table by table, before anything is written, and staging it.
+"""Plans a merge, table by table, before anything is written, and stages it.
 
-Where the target descends from the base, rows keep their row ids. Then the rows to replace or delete
-are known without a search for their keys.
+If the target descends from the base, rows keep their row ids. Then the rows to replace or delete
+are known without a search by key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 
 _MOST_ROWS = 100_000
-"""To replace more rows, searching by key is faster."""
+"""Above this number of replaced rows, a search by key is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class MergePlan:
     consulted: dict[str, int]
     validator: Validator
     located: dict[str, LocatedRows]
-    """The replaced and deleted rows by row id, where those are known."""
+    """The replaced and deleted rows by row id, where the row ids are known."""
 
 
 def changed_tables(
@@ -69,9 +69,9 @@ def changed_tables(
     gap: AncestryGap | None,
     ids: WrittenIds | None = None,
 ) -> dict[str, EntityType]:
-    """The types whose tables a merge may write: any, if the base is incomplete.
+    """The types whose tables a merge may write: all of them if the base is incomplete.
 
-    With ``ids`` only the tables of these rows.
+    With ``ids``, only the tables of these rows.
     """
     types = {entity_type.table_key: entity_type for entity_type in entity_types(catalog)}
     return {
@@ -140,8 +140,8 @@ def _unknown_ids(
 ) -> pa.Array:
     """Rows whose base is unknown, because the newest common state cannot be read.
 
-    A side that merged exactly the lost commit has written all of its changes; one that merged a
-    later commit may have got them reverted. What a side wrote after that is its own.
+    A side that merged exactly the lost commit has written all of its changes; if it merged a later
+    commit, they may have been reverted before. Later writes of a side are its own changes.
     """
 
     def written(side: TableChanges, how: Inherited) -> pa.Array:
@@ -156,7 +156,7 @@ def _unknown_ids(
         ids = source if gap.source.is_exact else target
     else:
         ids = pc.unique(pa.concat_arrays([source, target]))
-    # Rows that both inserted are compared without a base anyway.
+    # Rows that both sides inserted are compared without a base anyway.
     new = ids_with(theirs.inserted, ours.inserted)
     either = pa.concat_arrays([theirs.written, ours.written])
     return ids_without(ids_with(ids, either), new)
@@ -169,7 +169,7 @@ def _delta(entity_type: EntityType, merged: MergedRows) -> TableDelta:
         return TableDelta(entity_type, Effect.DELETE, None, deleted)
     rows = pa.concat_tables([merged.new, merged.changed]).cast(schema).combine_chunks()
     if not merged.changed.num_rows and not len(deleted):
-        # Ids that are new to the target need no look at its table.
+        # Ids that are new to the target need no search in its table.
         return TableDelta(entity_type, Effect.APPEND, TableRows(rows), new_ids=True)
     return TableDelta(entity_type, Effect.UPSERT, TableRows(rows), deleted)
 
@@ -177,7 +177,7 @@ def _delta(entity_type: EntityType, merged: MergedRows) -> TableDelta:
 def locate_rows(
     entity_type: EntityType, merged: MergedRows, source: TableChanges, target: TableChanges
 ) -> LocatedRows | None:
-    """The rows that a merge replaces and deletes; none where their row ids are unknown."""
+    """The rows that a merge replaces and deletes; ``None`` where their row ids are unknown."""
     sources = [target.after]
     if source.is_straight and target.is_straight:
         sources.append(source.before)
@@ -205,7 +205,7 @@ def stage_merge(
         rows, deletions = located.get(key), None
         if rows is not None:
             table = view.table(key)
-            # None if they were deleted and inserted again with the same values.
+            # No rows remain if they were deleted and inserted again with the same values.
             deletions = delete_rows(table, np.concatenate([rows.row_ids, rows.deleted]))
         if rows is None or deletions is None:
             staged |= stage_deltas(view, {key: deltas[key]})

@@ -1,7 +1,7 @@
-"""The three-way merge of rows: changes of one side are taken, changes of both must agree.
+"""The three-way merge of rows: changes of one side are applied, changes of both must agree.
 
-Changes of different properties of one row are combined. A property changed differently is a
-conflict, and so is a row that one side deleted and the other changed.
+Changes of different properties of one row are combined. A property that both sides changed to
+different values is a conflict, and so is a row that one side deleted and the other changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENDS = ("src", "dst")
 
 @dataclass(frozen=True)
 class MergedRows:
-    """What a merge does to the table of the target, and its conflicts."""
+    """The effect of a merge on the table of the target, and its conflicts."""
 
     new: pa.Table
     """Rows that the target does not have."""
@@ -83,7 +83,7 @@ class _ThreeWay:
         self._entity_type = entity_type
         self._ids = ids
         self._names = entity_type.arrow_schema().names
-        # Both sides changed these rows since the same state: either has the base.
+        # Both sides changed these rows since the same state: either one has the base values.
         before, self._was = _aligned(source.before, ids, [*self._names, ROW_ID])
         self._unknown: Mask = before.pop(ROW_ID).fill_null(0).to_numpy() == UNKNOWN
         self._base = before
@@ -110,7 +110,7 @@ class _ThreeWay:
         return replace(decided, changed=pa.concat_tables([mixed, decided.changed]))
 
     def _mixed(self, rows: np.ndarray) -> pa.Table:
-        """The changes of the source, and everything else from the target."""
+        """Rows with the columns changed by the source, and all others from the target."""
         columns = []
         for name in self._names:
             both = pa.concat_arrays([self._theirs[name], self._ours[name]])
@@ -163,7 +163,7 @@ class _ThreeWay:
     def _resolved(
         self, row: int, conflict: RowConflict, choice: Choice
     ) -> dict[str, pa.Array] | None:
-        """The resolved row, each column with one value; none when it is deleted."""
+        """The resolved row, each column with one value; ``None`` if it is deleted."""
         if not isinstance(choice, Mapping):
             return self._side(row, conflict, choice)
         start = self._side(row, conflict, OURS)
@@ -173,7 +173,7 @@ class _ThreeWay:
         return start | _values(self._entity_type, conflict, choice)
 
     def _side(self, row: int, conflict: RowConflict, side: str) -> dict[str, pa.Array] | None:
-        """One side where they clash; changes of only one side are kept."""
+        """The row with one side's value where both clash; changes of only one side are kept."""
         chosen, exists = (
             (self._ours, self._is_ours) if side == OURS else (self._theirs, self._is_theirs)
         )
@@ -196,7 +196,7 @@ class _ThreeWay:
 
 
 def _loose(entity_type: EntityType) -> pa.Schema:
-    """The columns of a type, all nullable: the validator checks nulls."""
+    """The columns of a type, all nullable: nulls are checked by the validator."""
     return pa.schema([field.with_nullable(True) for field in entity_type.arrow_schema()])
 
 
@@ -211,7 +211,7 @@ def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str,
 def _values(
     entity_type: EntityType, conflict: RowConflict, choice: Mapping[str, Any]
 ) -> dict[str, pa.Array]:
-    """The chosen values, each as a column of one."""
+    """The chosen values, each as a column of length 1."""
     columns = {}
     for name, value in choice.items():
         is_end = isinstance(entity_type, EdgeType) and name in ENDS
@@ -240,7 +240,7 @@ def _values(
 def _deduplicate_edges(
     entity_type: EdgeType, merged: MergedRows, target: TableChanges
 ) -> MergedRows:
-    """Drop new edges that the target has too, where source and target make an edge unique."""
+    """Drop new edges that the target also has, if src and dst make an edge unique."""
     if not any(set(columns) == set(ENDS) for columns in entity_type.unique):
         return merged
     mine = rows_with(target.after, target.inserted)

@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What a merge did, or would do."""
+    """The result of a merge or of its preview."""
 
     __repr__ = brief
 
@@ -60,16 +60,16 @@ class MergeReport:
     source: str
     target: str
     base: str | None
-    """The commit from which the two have parted."""
+    """The nearest common commit; ``None`` if there is none."""
     commit_id: str | None = None
-    """None when nothing was committed."""
+    """``None`` if nothing was committed."""
     version: int = 0
     tables: Mapping[str, TableCounts] = field(default_factory=dict)
     conflicts: Conflicts = field(default_factory=Conflicts)
     """Only in a preview: a merge with conflicts is refused."""
     resolved: Mapping[str, Choice] = field(default_factory=dict)
     branch_deleted: bool | None = None
-    """Whether the source was deleted afterwards; none when that was not requested."""
+    """Whether the source was deleted afterwards; ``None`` if that was not requested."""
 
     @property
     def is_clean(self) -> bool:
@@ -93,15 +93,15 @@ class MergeOptions:
 
 @dataclass(frozen=True, slots=True)
 class _MergeBase:
-    """Where a source and a target have parted."""
+    """The merge base of a source and a target."""
 
     commit: str
     """The nearest common commit."""
     state: MergeState
     gap: AncestryGap | None = None
-    """Set when they share more than the state shows."""
+    """Set if newer common commits are unreadable."""
     lineage: MergeLineage | None = None
-    """What the source has beyond it, to be recorded."""
+    """The lineage of the source beyond the base, to be recorded in the merge commit."""
     onto: str = ""
     """The newest commit of the target that was considered."""
 
@@ -122,7 +122,7 @@ class _Merge:
         extra: Mapping[str, Any] | None = None,
         ids: WrittenIds | None = None,
     ) -> None:
-        """``find_base`` looks the base up again when the target has moved.
+        """``find_base`` finds the base again after the target has moved.
 
         ``ids`` restrict the changes to some rows of some tables.
         """
@@ -140,7 +140,7 @@ class _Merge:
         self._touches = frozenset(changed_tables(catalog, base.state, source, base.gap, ids))
 
     def run(self, kind: WriterKind, into: str | None, head: str | None = None) -> MergeReport:
-        """Commit it, with the head of a merged branch, or preview it on the newest state."""
+        """Commit the merge, with the head of a merged branch, or preview it on the newest state."""
         report = MergeReport(Outcome.MERGED, *self._names, None)
         if self._options.dry_run:
             target = self._store.manifest(into).current()
@@ -171,7 +171,7 @@ class _Merge:
     def _make_plan(self, target: Snapshot) -> MergePlan:
         self._resolution = Resolution(self._options.resolve)
         if self._find_base is not None and _head(target) != self.base.onto:
-            # Another merge may have brought the source, and later commits changed it again.
+            # Another process may have merged the source, and later commits changed its rows again.
             self.base = self._find_base(target)
         base, gap = self.base.state, self.base.gap
         plan = plan_merge(
@@ -186,7 +186,7 @@ class _Merge:
         if len(plan.conflicts):
             raise plan.conflicts.error(*self._names)
         for key in sorted(plan.deltas.keys() - self._touches):
-            # No table is written without its lease; a new base may need another one.
+            # No table is written without its lease, and a new base may need another lease.
             raise Conflict(
                 f"the merge base changed during the merge, and with it '{key}'",
                 hint="repeat the merge",
@@ -199,7 +199,7 @@ class _Merge:
             merge |= self.base.lineage.to_json()
         extra = {**self._extra, MERGE: merge} if merge else self._extra
         staged = stage_merge(view, plan.deltas, plan.located)
-        # A merge is recorded even when it changes no row, unless another process did it meanwhile.
+        # A merge is recorded even if it changes no row, unless another process did it meanwhile.
         always = self._find_base is not None and self.base.commit != _head(self._source)
         return PreparedWrite(
             staged, plan.consulted, plan.validator.check, always=always, extra=extra
@@ -209,13 +209,13 @@ class _Merge:
 def merge_branches(
     store: GraphStore, catalog: Catalog, source: str, target: str, options: MergeOptions
 ) -> MergeReport:
-    """Merge one branch into another; conflicts refuse everything."""
+    """Merge one branch into another; raises on conflicts and changes nothing then."""
     from_branch, into = normal_branch(source), normal_branch(target)
     if from_branch == into:
         raise InputError("branch_merge requires distinct source and target branches")
     refuse_while_schema_changes(store)
     with _guard:
-        # Merges of this process into one branch of one graph are done one after the other.
+        # This process runs one merge at a time into a branch.
         lock = _locks.setdefault((store.root.uri, into), threading.Lock())
     with lock, detect_branch_deletion(store, from_branch, into):
         report, head = _merge(store, catalog, from_branch, into, options)
@@ -241,7 +241,7 @@ def _merge(
     target: str | None,
     options: MergeOptions,
 ) -> tuple[MergeReport, str]:
-    """The outcome of a merge, and the head of the source that it saw."""
+    """The report of a merge, and the head of the source that was merged."""
     theirs, ours = store.manifest(source).current(), store.manifest(target).current()
     head = _head(theirs)
     names = (branch_label(source), branch_label(target))
@@ -286,7 +286,7 @@ def _head(snapshot: Snapshot) -> str:
 def revert_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
-    """Undo the changes of a commit by a new commit; later changes stay."""
+    """Undo the changes of a commit by a new commit; later changes are kept."""
     before, after, ids = _change_of(store, commit_id)
     return _replay(store, catalog, (after, before, ids), branch, options, {REVERTS: commit_id})
 
@@ -300,11 +300,11 @@ def pick_commit(
 
 
 _CommitChange: TypeAlias = tuple[Snapshot, Snapshot, WrittenIds | None]
-"""Two states, and the rows that are compared; all of them without ids."""
+"""Two states, and the rows to compare; ``None`` compares all."""
 
 
 def _change_of(store: GraphStore, commit_id: str) -> _CommitChange:
-    """The states before and after a commit; for a member of a group those of the group."""
+    """The states before and after a commit; for a member of a group, those of the group."""
     history, ids = History(store), None
     commit = history.commit(commit_id)
     parent = commit.parent

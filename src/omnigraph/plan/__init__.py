@@ -1,4 +1,4 @@
-"""The typed plan of a query: lowering, rules and how to show it. No I/O."""
+"""The typed plan of a query: lowering, optimizer rules and explain output. No I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Expect(StrEnum):
-    """What a caller is able to run."""
+    """The kinds of queries that a caller accepts."""
 
     ANY = "any"
     READ = "read"
@@ -45,7 +45,7 @@ def compile_query(
     *,
     expect: Expect | Literal["any", "read", "mutation"] = Expect.ANY,
 ) -> Plan:
-    """From text to an optimised plan; every language error is a ``LanguageError``.
+    """Compile a text to an optimised plan; every error in the text is a ``LanguageError``.
 
     >>> from omnigraph.lang.schema.compile import compile_schema
     >>> catalog = compile_schema("node Person { name: String @key }")
@@ -69,5 +69,5 @@ def compile_query(
 
 
 def plan_query(catalog: Catalog, source: Source, query: ast.Query) -> Plan:
-    """The optimised plan of one query of a text that is read already."""
+    """The optimised plan of one query of a parsed text."""
     return optimize(lower(check_query(catalog, source, query), source))

@@ -1,9 +1,9 @@
-"""Typed expressions for Arrow: as expressions that are pushed into scans, or as values at once.
+"""Translates typed expressions to Arrow: to expressions pushed into scans, or directly to values.
 
-Both come from one visitor, which only calls functions of Arrow that take either. They follow
-three-valued logic. A filter needs less: there null and false drop a row alike, so a membership
-test may be a plain ``is_in``, which an index can answer. Under ``not``, and for values that are
-returned, the exact form is built.
+Both come from one visitor, which only calls Arrow functions that accept either. They follow
+three-valued logic. A filter needs less: both null and false drop a row, so a membership test may
+be a plain ``is_in``, which an index supports. Under ``not``, and for returned values, the exact
+form is built.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def filter_expression(condition: typed.TypedExpr) -> pc.Expression:
 def pushable(condition: typed.TypedExpr) -> bool:
     """Whether storage can evaluate a condition itself.
 
-    Lists, and texts compared with texts of another column, need functions that only exist here;
-    searches are answered by their indexes.
+    Lists, and texts compared with texts of another column, need functions that only exist in this
+    process; searches use their own indexes.
     """
     match condition:
         case typed.Compare(left=typed.Column(), right=typed.Constant()):
@@ -48,7 +48,7 @@ def pushable(condition: typed.TypedExpr) -> bool:
 
 
 def _is_short(options: typed.TypedExpr) -> bool:
-    """Whether storage takes a list; of a long one it would keep a kilobyte for each value."""
+    """Whether a list is short enough for storage, which needs a kilobyte per value."""
     if not isinstance(options, typed.Constant):
         return False
     return not isinstance(options.value, tuple) or len(options.value) <= _MOST_PUSHED
@@ -68,7 +68,7 @@ _RELATIONS = {
 
 
 class ArrowVisitor(typed.Visitor[Any]):
-    """Turns expressions into what its leaves are: expressions of Arrow, or arrays and scalars."""
+    """Translates expressions; the leaves decide between Arrow expressions and arrays or scalars."""
 
     unsupported = "must be resolved to a column before it becomes an Arrow expression"
 
@@ -95,17 +95,17 @@ class ArrowVisitor(typed.Visitor[Any]):
         return call(_RELATIONS[expr.op], left, right)
 
     def _common(self, left: typed.TypedExpr, right: typed.TypedExpr) -> tuple[Any, Any]:
-        """Both sides in a type that holds the values of either."""
+        """Both sides, cast to a type that holds the values of either."""
         target = _common_type(left.type, right.type)
         sides = self._operand(left), self._operand(right)
         if target is None:
             return sides
-        # A double holds no integer beyond 2^53 exactly; the nearest one is meant, not an error.
+        # A double cannot hold integers beyond 2^53 exactly; they are rounded without an error.
         safe = not pa.types.is_floating(target)
         return _cast(sides[0], target, safe=safe), _cast(sides[1], target, safe=safe)
 
     def _operand(self, expr: typed.TypedExpr) -> Any:
-        """What is compared must be exact: an unknown condition is not equal to false."""
+        """An operand in its exact form: an unknown condition is not equal to false."""
         if self._exact:
             return self.visit(expr)
         twin = copy(self)
@@ -122,7 +122,7 @@ class ArrowVisitor(typed.Visitor[Any]):
         assert isinstance(expr.options.value, tuple)
         item = self._operand(expr.item)
         values = tuple(value for value in expr.options.value if value is not None)
-        # A set of values keeps the two zeros apart, a comparison does not.
+        # A set of values distinguishes the two zeros, a comparison does not.
         zeros = (0.0, -0.0) if expr.item.type.scalar.is_float and 0.0 in values else ()
         options = arrow_array((*values, *zeros), expr.options.type.element)
         is_member = pc.is_in(item, value_set=options)
@@ -184,7 +184,7 @@ class ExpressionVisitor(ArrowVisitor):
 
 
 def call(function: str, *operands: Any) -> Any:
-    """A function of Arrow on expressions, arrays or scalars."""
+    """Call an Arrow function on expressions, arrays or scalars."""
     if any(isinstance(operand, pc.Expression) for operand in operands):
         return pc.Expression._call(function, list(operands))
     return pc.call_function(function, list(operands))
@@ -197,7 +197,7 @@ def _cast(value: Any, target: pa.DataType, *, safe: bool) -> Any:
 
 
 def _balanced(parts: list[Any], join: str) -> Any:
-    """Parts joined as a shallow tree: Arrow walks expressions by recursion and has no limit."""
+    """Join parts as a balanced tree: Arrow's recursion over expressions has no depth limit."""
     while len(parts) > 1:
         paired = [call(join, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = paired + parts[len(paired) * 2 :]
@@ -209,7 +209,7 @@ def _is_null(expr: typed.TypedExpr) -> bool:
 
 
 def _common_type(left: PropType, right: PropType) -> pa.DataType | None:
-    """What both sides must be cast to; ``None`` when they agree already."""
+    """The type to cast both sides to; ``None`` if they have the same type already."""
     if left.scalar is right.scalar or not (left.scalar.is_numeric and right.scalar.is_numeric):
         return None
     if left.scalar.is_float or right.scalar.is_float:

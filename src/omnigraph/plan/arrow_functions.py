@@ -16,17 +16,17 @@ import pyarrow.compute as pc
 
 from omnigraph.lang.values.numpy_view import arrow_view
 
-# Registering a name twice is an error that also releases the function that is in use.
+# Registering a name twice fails, and also releases the registered function.
 _lock = threading.Lock()
 _registered: set[str] = set()
 
 
 def contains_function(list_type: pa.DataType, item_type: pa.DataType) -> str:
-    """The name of "this list has that item" for a list type and an item type.
+    """The name of the function "list contains item" for a list type and an item type.
 
-    The result is true when an item is equal, null when that is unknown (the list is null, or the
-    item or one of the list's is null and no other is equal), false otherwise: also for an empty
-    list, which holds nothing.
+    The result is true if an item is equal, null if that is unknown (the list is null, or no item
+    is equal and the searched item or one of the list is null), and false otherwise, including
+    for an empty list.
     """
     name = f"omnigraph_contains_{list_type.value_type}_{item_type}"
     _register(name, _contains, {"list": list_type, "item": item_type})
@@ -34,7 +34,7 @@ def contains_function(list_type: pa.DataType, item_type: pa.DataType) -> str:
 
 
 def text_function(function: str) -> str:
-    """The name of a text test whose pattern is a column: contains or starts with."""
+    """The name of a text function whose pattern is a column: contains or starts with."""
     name = f"omnigraph_{function}"
     test = str.startswith if function == "starts_with" else operator.contains
     _register(name, _by_row(test), {"text": pa.string(), "pattern": pa.string()})

@@ -1,9 +1,9 @@
-"""Put the values of the parameters into a plan.
+"""Binds parameter values to a plan.
 
 The bound plan has no parameters left, and its constants have the types of the columns they are
-compared with, so that indexes can answer. Numbers of any type may be compared: a constant takes the
-column's type when nothing is lost; one that no value can equal stays a comparison that is never
-true. Every engine gets the result, so none needs rules of its own.
+compared with, so that indexes can be used. Numbers of any type may be compared: a constant is
+converted to the column's type if nothing is lost; one that no value can equal becomes a comparison
+that is never true. Every engine gets the result, so none needs its own rules.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def bind_expr(expr: typed.TypedExpr, values: Mapping[str, typed.Value]) -> typed
 
 EQ, NE, LT, LE, GT, GE = typed.Relation
 _MIRRORED = {LT: GT, LE: GE, GT: LT, GE: LE}
-# How x compares with a number beyond the largest or below the smallest value of its type: always
-# or never, said with that value so that a null x stays unknown.
+# Comparisons of x with a number above the largest or below the smallest value of its type: always
+# or never true, expressed with that value so that a null x stays unknown.
 _ABOVE_ALL = {EQ: GT, NE: LE, LT: LE, LE: LE, GT: GT, GE: GT}
 _BELOW_ALL = {EQ: LT, NE: GE, LT: LT, LE: LT, GT: GE, GE: GE}
-# How x compares with a number between two values of its type, said with the lower one.
+# Comparisons of x with a number between two values of its type, expressed with the lower value.
 _BETWEEN = {LT: LE, LE: LE, GT: GT, GE: GT}
 
 
@@ -84,7 +84,7 @@ def align(expr: typed.TypedExpr) -> typed.TypedExpr:
             own = options.type.element
             value = _value(item, own)
             if value is None and own.scalar.is_float:
-                # No float is equal to it; as a float it would be rounded to one.
+                # No float is equal to the number; converted to a float it would be rounded.
                 value = typed.Constant(math.nan, own)
             return typed.Membership(value or item, options)
         case _:
@@ -105,7 +105,7 @@ def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -
         if number < low:
             return typed.Compare(_BELOW_ALL[op], left, typed.Constant(low, plain))
         if op in _BETWEEN:
-            # x > 30.5 says the same as x > 30, and x < 30.5 the same as x <= 30.
+            # For integers, x > 30.5 is equivalent to x > 30, and x < 30.5 to x <= 30.
             whole = typed.Constant(math.floor(number), plain)
             return typed.Compare(_BETWEEN[op], left, whole)
     if target.scalar is Scalar.F64 and isinstance(number, int):
@@ -146,7 +146,7 @@ def _options(options: typed.Constant, target: PropType) -> typed.Constant:
 
 
 def _value(value: typed.Constant, target: PropType) -> typed.Constant | None:
-    """The same value in the target type, or ``None`` when that would change it."""
+    """The same value in the target type, or ``None`` if that would change it."""
     given = value.value
     plain = PropType(target.scalar)
     if given is None:

@@ -25,7 +25,7 @@ _INDENT = "  "
 
 
 def explain_text(plan: Plan) -> str:
-    """The plan, one step a line, in the order the steps run.
+    """The plan, one step per line, in the order of execution.
 
     >>> from omnigraph.lang.schema.compile import compile_schema
     >>> from omnigraph.plan import compile_query
@@ -66,7 +66,7 @@ def _read_lines(plan: ReadPlan) -> list[str]:
 
 
 def _key_text(key: SortKey) -> str:
-    """A search always puts its best row first, whatever direction is written."""
+    """A sort key as text. A search always sorts its best row first, whatever the direction."""
     if isinstance(key.expr, typed.Score):
         return f"{show(key.expr)} best first"
     return f"{show(key.expr)} {'desc' if key.descending else 'asc'}"
@@ -220,7 +220,7 @@ def show_value(value: typed.Value) -> str:
 
 
 def show(expr: typed.TypedExpr) -> str:
-    """An expression in the words of the query language.
+    """An expression in the syntax of the query language.
 
     >>> show(typed.Compare(typed.Relation.GT, typed.Column("p", "age", typed.INT),
     ...                    typed.Constant(30, typed.INT)))
@@ -272,7 +272,7 @@ def _grouped(expr: typed.TypedExpr) -> str:
 
 
 def needed_columns(plan: ReadPlan) -> dict[str, tuple[str, ...]]:
-    """The properties read of each variable, in alphabetical order, ids left out."""
+    """The properties read of each variable, in alphabetical order, without ids."""
     needed: dict[str, set[str]] = {}
     for expr in plan.exprs():
         for part in typed.walk(expr):

@@ -16,7 +16,7 @@ def is_aggregate(plan: ReadPlan) -> bool:
 
 
 def needs_counts(plan: ReadPlan) -> bool:
-    """Whether it matters how often a row occurs."""
+    """Whether the result depends on the number of equal rows."""
     if plan.distinct:
         return False
     aggregates = [c.expr for c in plan.columns if isinstance(c.expr, typed.Aggregate)]

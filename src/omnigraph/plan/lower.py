@@ -1,9 +1,9 @@
-"""Checked query to plan, before any rule.
+"""Lowers a checked query to a plan, before any optimizer rule.
 
-Every traversal ends up in the plan. Variables joined by traversals form a component; a component
+Every traversal is part of the plan. Variables joined by traversals form a component. A component
 starts from a variable that is already bound, else from its first binding, else from a scan of the
-type its first traversal gives. The other bindings of the component become filters of the step
-that reaches them.
+source type of its first traversal. The other bindings of the component become filters of the step
+that binds them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _lower_mutation(checked: CheckedMutation, source: Source) -> MutationPlan:
 
 
 class _Lowering:
-    """Lowers the blocks of one query; temporaries are numbered over all of them."""
+    """Lowers the blocks of one query; temporaries have numbers that are unique in the query."""
 
     def __init__(self) -> None:
         self._temporaries = 0
@@ -97,7 +97,7 @@ class _Lowering:
         filters: dict[str, tuple[typed.TypedExpr, ...]],
         steps: list[PlanStep],
     ) -> None:
-        """Place every hop of a component; one of its variables is bound."""
+        """Add a step for every hop of a component, of which one variable is bound."""
         ends = [(hop.src, hop.dst) for hop in hops]
         starts = [name for pair in ends for name in pair if name in bound]
         for position in sweep_order(ends, starts):
@@ -115,7 +115,7 @@ class _Lowering:
                 bound.add(hop.edge_variable)
 
     def _closing(self, hop: Hop) -> list[PlanStep]:
-        """Both ends are bound: reach the target again under a temporary name, and compare."""
+        """The steps for a hop with both ends bound: expand to a temporary, and compare."""
         self._temporaries += 1
         temporary = typed.hidden_name(hop.dst, self._temporaries)
         ends = [typed.Column(name, typed.ID_COLUMN, typed.STRING) for name in (temporary, hop.dst)]
@@ -138,7 +138,7 @@ def _expansion(hop: Hop, filters: tuple[typed.TypedExpr, ...]) -> Expand:
 
 
 class _Component:
-    """Variables joined by traversals: those traversals in the order written, and the bindings."""
+    """Variables joined by traversals: the traversals in source order, and the bindings."""
 
     __slots__ = ("hops", "nodes", "variables")
 
@@ -149,7 +149,7 @@ class _Component:
 
 
 def _components(pattern: Pattern) -> list[_Component]:
-    """The components of a block: those with bindings first, in the order of the bindings."""
+    """The components of a block; those with bindings come first, in the order of the bindings."""
     groups = DisjointSets()
     for hop in pattern.hops:
         groups.union((hop.src, hop.dst))
@@ -166,7 +166,7 @@ def _components(pattern: Pattern) -> list[_Component]:
 
 
 def _root(component: _Component, outer: frozenset[str]) -> tuple[str, str] | None:
-    """Where a component starts: a scan, or none when one of its variables is bound."""
+    """Where a component starts: a scan, or ``None`` if one of its variables is bound."""
     if not outer.isdisjoint(component.variables):
         return None
     if component.nodes:

@@ -1,8 +1,8 @@
-"""The plan: what to do to answer a query, as data.
+"""The plan of a query, as data.
 
-A read is a pipeline of operations over a growing table of variables, then columns, order and
-limit. Operations hold typed expressions and names, never text that would have to be parsed again.
-A new operation is a new class here, with its case in lowering, explain and each engine.
+A read is a pipeline of steps that bind variables and filter rows, followed by columns, order and
+limit. Steps hold typed expressions and names, never text that must be parsed again. A new step is
+a new class here, with its case in lowering, explain and each engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PlanStep(ABC):
     """One step of a pipeline."""
 
     def exprs(self) -> Iterator[TypedExpr]:
-        """Every expression of the step, those of an inner pipeline included."""
+        """Every expression of the step, including those of an inner pipeline."""
         for name in _expression_fields(type(self)):
             value = getattr(self, name)
             for part in value if isinstance(value, tuple) else (value,):
@@ -44,7 +44,7 @@ class PlanStep(ABC):
                     yield from part.exprs()
 
     def map_exprs(self, change: Rewrite) -> PlanStep:
-        """The same step with its expressions rewritten; itself when nothing changed."""
+        """The same step with its expressions rewritten; ``self`` if nothing changed."""
         updates: dict[str, Any] = {}
         for name in _expression_fields(type(self)):
             value = getattr(self, name)
@@ -79,7 +79,7 @@ def _expression_fields(cls: type[PlanStep]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodeScan(PlanStep):
-    """Rows of a node table as a new variable; beside existing rows it makes the product."""
+    """Bind a new variable to the rows of a node table, as a product with the existing rows."""
 
     variable: str
     type_name: str
@@ -91,7 +91,7 @@ class NodeScan(PlanStep):
 
 @dataclass(frozen=True, slots=True)
 class Expand(PlanStep):
-    """From a bound variable along an edge to a new one, hop by hop, each target once a source.
+    """Bind a new variable to the nodes reached from a bound one; each target once per source.
 
     With an ``edge_variable`` there is one row for each edge instead.
     """
@@ -133,7 +133,7 @@ class Connect(PlanStep):
 
 @dataclass(frozen=True, slots=True)
 class RowFilter(PlanStep):
-    """Keep the rows for which the condition is true; null and false drop a row alike."""
+    """Keep the rows for which the condition is true; both null and false drop a row."""
 
     condition: TypedExpr
 
@@ -167,7 +167,7 @@ class ReadPlan:
     offset: int | None = None
 
     def meaning(self, expr: TypedExpr) -> TypedExpr:
-        """What a sort key means: a result column means its expression."""
+        """The expression of a sort key; that of the result column if it refers to one."""
         return self.columns[expr.position].expr if isinstance(expr, Output) else expr
 
     def output_order(self) -> list[tuple[int, bool]]:
@@ -202,14 +202,14 @@ Part = TypeVar("Part", OutputColumn, SortKey)
 
 
 def _rewrite(part: Part, change: Rewrite) -> Part:
-    """A part with its expression rewritten; itself when nothing changed."""
+    """A part with its expression rewritten; the part itself if nothing changed."""
     expr = change(part.expr)
     return part if expr is part.expr else replace(part, expr=expr)
 
 
 @dataclass(frozen=True, slots=True)
 class MutationPlan:
-    """Statements in order; all of them insert and update, or all of them delete."""
+    """Statements in order: either inserts and updates, or deletes."""
 
     name: str
     params: Mapping[str, PropType]

@@ -1,8 +1,8 @@
-"""Compiled queries and their cache: a repeated call pays for its parameters and execution only.
+"""Compiled queries and their cache: a repeated call only binds parameters and executes.
 
-What does not depend on parameters is computed once for a read: the variables that each step still
-needs, the columns of the result, conditions on a key rewritten to the id that stores it, constants
-in the types of their columns.
+For a read, everything that does not depend on parameters is computed once: the live variables of
+each step, the columns of the result, conditions on a key rewritten to conditions on the id, and
+constants converted to the types of their columns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SEARCHES = typed.TextMatch | typed.Score
 
 @dataclass(frozen=True, slots=True)
 class PlanInfo:
-    """The shape of a plan, whatever its parameters are."""
+    """Properties of a plan that do not depend on its parameters."""
 
     schema: pa.Schema
     """The columns of the result."""
@@ -39,10 +39,10 @@ class PlanInfo:
     """The variables that are needed after each step."""
     types: Mapping[str, str]
     edge_types: Mapping[str, str]
-    """Which type each variable has."""
+    """The type of each variable."""
     is_aggregate: bool
     needs_counts: bool
-    """Whether it matters how often a row occurs."""
+    """Whether the result depends on the number of equal rows."""
     streams: bool
     """Whether rows can be returned before all of them are computed."""
     has_search: bool
@@ -84,7 +84,7 @@ def _collect_types(
 
 
 def _scanned(plan: ReadPlan) -> set[str]:
-    """The scanned columns; for rows that a limit may drop only the sort keys."""
+    """The scanned columns; only the sort keys if a limit may drop rows."""
     picks = plan.order and plan.limit is not None and not (plan.distinct or is_aggregate(plan))
     exprs = [] if picks else [column.expr for column in plan.columns]
     exprs += [plan.meaning(key.expr) for key in plan.order]
@@ -96,9 +96,9 @@ class PreparedQuery:
     """A compiled read, ready to bind."""
 
     plan: ReadPlan
-    """As compiled; shown by explain."""
+    """The plan as compiled; shown by explain."""
     ready: ReadPlan
-    """As executed, except for its parameters."""
+    """The plan as executed, except for its parameters."""
     info: PlanInfo
     open_steps: tuple[int, ...]
     """The steps with parameters."""
@@ -145,7 +145,7 @@ def _by_id(step: PlanStep, catalog: Catalog) -> PlanStep:
     def change(expr: typed.TypedExpr) -> typed.TypedExpr:
         if isinstance(expr, typed.Column) and expr.name == key:
             return typed.Column(expr.variable, typed.ID_COLUMN, expr.type)
-        # Searched columns have indexes of their own.
+        # Search functions use the indexes of their columns.
         return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, change)
 
     return step.map_exprs(change)
@@ -173,7 +173,7 @@ class CompiledQueries:
     def any(
         self, catalog: Catalog, source: Source, name: str | None
     ) -> PreparedQuery | MutationPlan:
-        """The plan of a query, whatever it does."""
+        """The plan of a query that reads or writes."""
         return self._plan(catalog, source, name, Expect.ANY)
 
     def mutation(self, catalog: Catalog, source: Source, name: str | None) -> MutationPlan:

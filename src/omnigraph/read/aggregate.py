@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
 
 Ints = npt.NDArray[np.int64]
-# Up to so many (group, value) pairs, a distinct count uses one flag for each.
+# Up to this many (group, value) pairs, a distinct count uses one flag per pair.
 _MOST_FLAGS = 64_000_000
 
 
 def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
-    """The columns of a plan whose rows are groups, in the order of their first rows."""
+    """The result columns of a plan with groups; groups are in the order of their first rows."""
     exprs = [column.expr for column in plan.columns]
     keys = [e for e in exprs if not isinstance(e, typed.Aggregate)]
     check = run.guard.check
@@ -62,7 +62,7 @@ def _key_codes(run: Run, frame: Frame, expr: typed.TypedExpr) -> tuple[Ints, int
 
 
 def _grouped(columns: Sequence[tuple[Ints, int]], rows: int, check: Check) -> tuple[Ints, Ints]:
-    """For each row the number of its group, and the first row of each group."""
+    """Returns the group number of each row, and the first row of each group."""
     codes = np.zeros(rows, np.int64)
     size = 1
     for own, count in columns:
@@ -77,7 +77,7 @@ def _grouped(columns: Sequence[tuple[Ints, int]], rows: int, check: Check) -> tu
 
 
 def _numbered(codes: Ints, size: int) -> tuple[Ints, Ints]:
-    """Codes as numbers in the order of their first rows."""
+    """Renumber codes in the order of their first rows; returns also those rows."""
     rows = len(codes)
     if size <= max(4 * rows, 1024):
         first_of = np.full(size, rows, np.int64)
@@ -96,7 +96,7 @@ def _numbered(codes: Ints, size: int) -> tuple[Ints, Ints]:
 
 
 def _first(first_of: Ints, codes: Ints) -> None:
-    """The first row of each code: of several assignments to an index the last one wins."""
+    """Store the first row of each code. Of several assignments to an index the last one wins."""
     rows = len(codes)
     first_of[codes[::-1]] = np.arange(rows - 1, -1, -1)
 
@@ -104,7 +104,7 @@ def _first(first_of: Ints, codes: Ints) -> None:
 def _codes(column: pa.Array) -> tuple[Ints, int]:
     """Codes of the distinct values of a column; null has a code of its own."""
     if pa.types.is_floating(column.type):
-        # One zero and one NaN, which group as one value each.
+        # Both zeros form one group, and all NaN form one.
         column = pc.add(column, pa.scalar(0, column.type))
         column = pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     if pa.types.is_nested(column.type):
@@ -176,7 +176,7 @@ def _different_numbers(numbers: Numbers, groups: Ints, count: int) -> Ints:
 def _different_nodes(
     frame: Frame, arg: typed.TypedExpr, groups: Ints, count: int
 ) -> tuple[Frame, Ints]:
-    """Each node of a group once, for aggregates over distinct values."""
+    """Keep each node once per group, for aggregates over distinct values."""
     if not isinstance(arg, typed.Column) or arg.variable not in frame.nodes:
         return frame, groups
     numbers = frame.nodes[arg.variable]
@@ -193,7 +193,7 @@ def _different_nodes(
 def _different(
     values: pa.Array, valid: npt.NDArray[np.bool_], groups: Ints
 ) -> tuple[pa.Array, Ints, None]:
-    """The distinct values of each group, with their groups."""
+    """The distinct values of each group, and the group of each value."""
     values, groups = values.filter(arrow_view(valid)), groups[valid]
     codes, size = _codes(values)
     _, first = np.unique(groups * size + codes, return_index=True)

@@ -1,8 +1,8 @@
-"""Long work is done in blocks, so that a query can be cancelled between two of them.
+"""Splits long work into blocks, so that a query can be cancelled between two of them.
 
-A step that multiplies rows (a product, a traversal) is run on so few rows at a time that about
-``ROWS`` result, and the steps after it run on these before the next block. So memory follows what
-the pipeline leaves, not what its widest step produces.
+A step that multiplies rows (a product, a traversal) processes only as many input rows at a time as
+produce about ``ROWS`` output rows. The steps after it process these before the next block. So
+memory use depends on the output of the pipeline, not on the output of its widest step.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ROWS = 1 << 20
 BYTES = 64 << 20
 """The approximate size of the values of a block."""
 FEW_VALUES = 8_192
-"""Up to so many values are read at once, whatever their width."""
-# For up to so many rows, no adjacency is built just to learn how many rows they become.
+"""Up to this many values are read at once, whatever their width."""
+# For up to this many rows, no adjacency is built only to count their output rows.
 _FEW_STARTS = 4_096
 
-# Answers about so few nodes are not stored.
+# Results for at most this many nodes are not stored.
 _FEW_NODES = 4_096
 
 
 def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
-    """Rows in blocks that become about ``ROWS`` each; none if one block is enough.
+    """Blocks of rows with about ``ROWS`` output rows each; ``None`` if one block is enough.
 
-    ``counts`` is what each row becomes: the same number for all, or one for each.
+    ``counts`` is the number of output rows of each row, or one number for all rows.
     """
     if isinstance(counts, int):
         size = max(ROWS // max(counts, 1), 1)
@@ -59,9 +59,9 @@ def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
 
 
 def cuts(counts: Ints) -> list[tuple[int, int, int]]:
-    """Ranges of things that become about ``ROWS`` together: begin, end and how many they become.
+    """Ranges with about ``ROWS`` output rows each: begin, end and the number of output rows.
 
-    One that becomes more by itself is the last of the range it begins in.
+    An item that exceeds ``ROWS`` on its own ends its range.
 
     >>> cuts(np.array([5, ROWS, 7]))
     [(0, 2, 1048581), (2, 3, 7)]
@@ -81,7 +81,7 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
 def step_blocks(
     run: Run, step: PlanStep, frame: Frame, live: frozenset[str]
 ) -> Iterator[Frame] | None:
-    """The blocks of rows that a step should be run on one by one; none for all at once."""
+    """The blocks of rows to run a step on, one by one; ``None`` to run it on all rows at once."""
     match step:
         case NodeScan():
             return blocks(frame, run.scanned(step, live).rows)
@@ -94,14 +94,14 @@ def step_blocks(
 
 
 def _value_blocks(run: Run, frame: Frame, condition: typed.TypedExpr) -> Iterator[Frame] | None:
-    """Rows in blocks for which a condition reads about ``BYTES`` of values at most."""
+    """Blocks of rows for which a condition reads at most about ``BYTES`` of values."""
     if frame.rows <= FEW_VALUES:
         return None
     return blocks(frame, max(run.width(condition) * ROWS // BYTES, 1))
 
 
 def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str]) -> int | Ints:
-    """How many rows each row becomes: by one hop exactly, by several at most so many."""
+    """The number of output rows of each row: exact for one hop, an upper bound for several."""
     is_joined = isinstance(step, Connect) and step.edge_variable is None
     is_counted = (
         isinstance(step, Expand)
@@ -126,7 +126,7 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
 
 
 def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: Frame) -> int:
-    """Each of many distinct starts may reach all nodes; equal starts are traversed once."""
+    """The output rows to assume per row, so that a block has the starts of one traversal."""
     starts = most_starts(len(source.near(step.direction).ids))
     numbers = run.numbers(frame, step.src)
     if frame.rows <= starts or len(distinct(numbers)) < frame.rows:
@@ -139,7 +139,7 @@ def together(
 ) -> Frame:
     """The frames of blocks as one frame.
 
-    Unless ``weighted`` is none, equal rows are merged, with or without their number.
+    If ``weighted`` is not ``None``, equal rows are merged, with or without their counts.
     """
     kept: list[Frame] = []
     size = 0
@@ -158,7 +158,7 @@ def together(
 
 def _concatenated(frames: Sequence[Frame]) -> Frame:
     first = frames[0]
-    # A block of few rows may still have values that the others have left out.
+    # A small block may have values that other blocks do not have.
     keys = [key for key in first.values if all(key in frame.values for frame in frames)]
     return Frame(
         sum(frame.rows for frame in frames),
@@ -183,7 +183,7 @@ def read_in_blocks(
     row_bytes: int,
     guard: ResourceGuard,
 ) -> dict[str, pa.Array]:
-    """Columns of many rows; refused before they are read if they need too much memory."""
+    """Columns of many rows; raises before reading if they need too much memory."""
     guard.hold(len(rows) * row_bytes)
     size = max(BYTES // max(row_bytes, 1), 1)
     if len(rows) <= size:
@@ -194,14 +194,14 @@ def read_in_blocks(
 
 
 class Memo:
-    """Yes-or-no answers about nodes by number; every node is asked about once in a query."""
+    """Caches a boolean per node number, so that a query tests every node once."""
 
     def __init__(self) -> None:
         self._answered: Mask = np.zeros(0, bool)
         self._yes: Mask = np.zeros(0, bool)
 
     def lookup(self, numbers: Numbers, ask: Callable[[Numbers], Mask]) -> Mask:
-        """The answer for each number; ``ask`` is given the distinct ones that are new."""
+        """The result for each number; ``ask`` gets the distinct numbers that are not cached."""
         if len(numbers) <= _FEW_NODES and not len(self._answered):
             unique, inverse = np.unique(numbers, return_inverse=True)
             return ask(unique)[inverse]

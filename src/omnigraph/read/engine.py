@@ -1,4 +1,4 @@
-"""From a bound plan to the rows of its result."""
+"""Executes a bound plan: streaming, sorting, grouping, and the window of its result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ResultWindow:
     def __init__(self, plan: ReadPlan, guard: ResourceGuard) -> None:
         self._start = plan.offset or 0
         self.end = None if plan.limit is None else self._start + plan.limit
-        """The number of rows that are enough."""
+        """The number of rows after which execution can stop; ``None`` without a limit."""
         self._guard = guard
         self._count = 0
         self.is_full = False
@@ -79,7 +79,7 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
 
 
 def _streamed(run: Run, plan: ReadPlan) -> Iterator[Frame]:
-    """Rows in no particular order, from one piece of the first scan at a time."""
+    """Rows in no particular order, computed from one piece of the first scan at a time."""
     steps, live = plan.pipeline, run.info.live
     first = Frame(1)
     if steps and isinstance(steps[0], NodeScan):
@@ -100,7 +100,7 @@ def _streamed(run: Run, plan: ReadPlan) -> Iterator[Frame]:
 
 
 def _all_rows(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
-    """The columns of all rows, because any row may come first, or belong to any group."""
+    """The columns of all rows: a sort or a grouping needs every row before the first result."""
     frame = _nearest_frame(run, plan)
     if frame is None:
         frames = direct_scan(run, plan, None)
@@ -136,7 +136,7 @@ def _sorted_rows(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Int
     if isinstance(first, typed.Score):
         best, *ranks = run.searches.order(frame, first, end)
         exprs = exprs[1:]
-        # A search keeps its matches only.
+        # A search returns only its matches.
         kept = np.flatnonzero(numpy_view(best.values.is_valid()))
     run.fetch(frame, [expr for expr, _ in exprs])
     keys = [SortColumn(values_of(run, frame, expr), descending) for expr, descending in exprs]
@@ -160,7 +160,7 @@ def _sorted_rows(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> Int
 
 
 def _rank(run: Run, plan: ReadPlan, frame: Frame, end: int | None) -> None:
-    """Compute returned fused rankings before rows are dropped: ranks are among all rows."""
+    """Compute the returned fused rankings before rows are dropped: ranks count all rows."""
     first = plan.meaning(plan.order[0].expr) if plan.order else None
     for column in plan.columns:
         for expr in typed.walk(column.expr):

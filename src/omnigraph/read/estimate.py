@@ -1,4 +1,4 @@
-"""Estimates for explain, from row counts alone: only index coverage is read."""
+"""Estimates for explain, from row counts; of the tables only the index coverage is read."""
 
 from __future__ import annotations
 

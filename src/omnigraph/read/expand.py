@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 # The bytes of a row under construction: its owner, its index and its target.
 _ROW_BYTES = 24
-# Distinct starts are counted exactly only below so many.
+# Distinct starts are counted exactly only below this number.
 _FEW_STARTS = 4_096
 
 Sources = npt.NDArray[np.integer]
 
 
 class Traversal:
-    """One traversal: which edges, which direction, by index or by adjacency."""
+    """One traversal: the edge type, the direction, and whether by index or by adjacency."""
 
     def __init__(self, run: Run, step: Expand | Connect, source: EdgeSource, starts: int) -> None:
         self.source = source
@@ -42,7 +42,7 @@ class Traversal:
         self._near = source.near(step.direction)
         choice = source.choice(run.context.traversal, step, starts)
         self.is_cached = choice.mode is TraversalMode.CSR
-        """Whether it uses an adjacency in memory."""
+        """Whether the traversal uses an adjacency in memory."""
         if run.profiled:
             run.note(choice.to_json())
 
@@ -50,7 +50,7 @@ class Traversal:
         return self.source.index().adjacency(self.direction)
 
     def neighbours(self, sources: Sources) -> tuple[Ints, Numbers]:
-        """The distinct neighbours of numbers."""
+        """The distinct neighbours of each source, with the index of their source."""
         if self.is_cached:
             adjacency = self.adjacency()
         else:
@@ -61,7 +61,7 @@ class Traversal:
         return adjacency.neighbours(sources)
 
     def edges(self, sources: Sources) -> tuple[Ints, Numbers, Ints]:
-        """Every edge of numbers."""
+        """Every edge of each source: the index of the source, the target, the row of the edge."""
         if self.is_cached:
             adjacency = self.source.index().edge_adjacency(self.direction)
         else:
@@ -71,7 +71,7 @@ class Traversal:
         return adjacency.edges(sources)
 
     def reachable(self, starts: Numbers) -> tuple[Ints, Numbers]:
-        """The nodes reached from each start by all hops, with the index of their start."""
+        """The nodes reached from each start within the hops, with the index of their start."""
         if self.max_hops == 1:
             return self.neighbours(starts)
         unique, inverse = np.unique(starts, return_inverse=True)
@@ -111,14 +111,14 @@ class Traversal:
         return hop
 
     def degrees(self, sources: Numbers) -> Ints | None:
-        """The number of neighbours, where it is known without materializing them."""
+        """The number of neighbours, if it is known without materializing them."""
         if not self.is_cached or self.max_hops > 1 or not self.source.is_complete():
             return None
         return self.adjacency().degrees(sources)
 
 
 def _traversal(run: Run, step: Expand | Connect, frame: Frame) -> tuple[Traversal, Numbers] | None:
-    """The traversal of a step from the rows of a frame; none if nothing can be reached."""
+    """The traversal of a step from the rows of a frame; ``None`` if nothing can be reached."""
     source = run.edges(step.edge_type)
     if source is None or not frame.rows:
         return None
@@ -129,7 +129,7 @@ def _traversal(run: Run, step: Expand | Connect, frame: Frame) -> tuple[Traversa
 
 
 def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weighted: bool) -> Frame:
-    """One row for each row and each node reached from its source."""
+    """Replace each row by one row per node reached from its source."""
     begun = _traversal(run, step, frame)
     if begun is None:
         return _no_rows(frame, step, step.dst)
@@ -165,7 +165,7 @@ def _no_rows(frame: Frame, step: Expand | Connect, dst: str | None = None) -> Fr
 
 
 def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
-    """The reached nodes are not needed: only whether there are any, or how many."""
+    """Keep the rows that reach a node, or weight them by their count; the nodes are not needed."""
     reached = counts > 0
     kept = frame.where(reached)
     if not weighted:
@@ -175,7 +175,7 @@ def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
 
 
 def _selected(run: Run, step: Expand, traversal: Traversal, targets: Numbers) -> Mask | None:
-    """Which targets exist and pass the filters of the step; none when all do."""
+    """Which targets exist and pass the filters of the step; ``None`` if all do."""
     is_complete = traversal.is_cached and traversal.source.is_complete()
     if not len(targets) or (not step.dst_filters and is_complete):
         return None
@@ -199,7 +199,7 @@ def _selected(run: Run, step: Expand, traversal: Traversal, targets: Numbers) ->
 def _expand_edges(
     run: Run, step: Expand, frame: Frame, traversal: Traversal, starts: Numbers
 ) -> Frame:
-    """One row for each edge."""
+    """Replace each row by one row per edge."""
     assert step.edge_variable is not None
     owners, targets, rows = traversal.edges(starts)
     run.guard.hold(len(owners) * (frame.width + 16))

@@ -1,8 +1,8 @@
-"""The rows of a query while it runs: a number for each variable, and values read so far.
+"""The intermediate rows of a query: a node number for each variable, and the values read so far.
 
-A variable that is not needed any more is dropped, and rows that are equal in all others become one
-row with a weight. So the number of rows follows the distinct results, not the number of paths that
-lead to them.
+A variable that is no longer needed is dropped, and rows that are equal in all other variables are
+merged into one row with a weight. So the number of rows depends on the number of distinct results,
+not on the number of paths that lead to them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Frame:
         return self.nbytes // self.rows if self.rows else 8 * (len(self.nodes) + len(self.edges))
 
     def take(self, indices: Ints) -> Frame:
-        """The rows at some indices, in that order."""
+        """The rows at the given indices, in that order."""
         taken = arrow_view(indices) if self.values else None
         return Frame(
             len(indices),
@@ -65,7 +65,7 @@ class Frame:
         )
 
     def where(self, mask: Mask) -> Frame:
-        """The rows that a mask keeps."""
+        """The rows where the mask is true."""
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
     def slice(self, start: int, count: int) -> Frame:
@@ -79,7 +79,7 @@ class Frame:
         )
 
     def keeping(self, variables: Iterable[str]) -> Frame:
-        """Only some of the variables; the rows stay."""
+        """The same rows with only some of the variables."""
         kept = set(variables)
         return Frame(
             self.rows,
@@ -94,11 +94,11 @@ class Frame:
         return np.ones(self.rows, np.int64) if self.weights is None else self.weights
 
     def total(self) -> Ints:
-        """The sum of the weights, as an array of one; refused beyond 64 bits."""
+        """The sum of the weights, as an array of length 1; raises if it exceeds 64 bits."""
         return sums(np.zeros(self.rows, np.int64), self.counts(), 1)
 
     def repeated(self, size: int) -> Iterator[Frame]:
-        """Every row as often as it counts, ``size`` rows at a time."""
+        """Every row repeated by its weight, ``size`` rows at a time."""
         self.total()
         for indices in repeat_indices(self.counts(), size):
             rows = self.take(indices)
@@ -106,7 +106,7 @@ class Frame:
             yield rows
 
     def merged(self, *, weighted: bool) -> Frame:
-        """Equal rows as one, where that is cheap; ``weighted`` keeps how many they were."""
+        """Merge equal rows, where that is cheap; ``weighted`` keeps their number as the weight."""
         if self.values or self.edges or len(self.nodes) > 1 or not self.rows:
             return self
         if not self.nodes:
@@ -117,7 +117,7 @@ class Frame:
 
 
 def repeat_indices(weights: Ints, size: int) -> Iterator[Ints]:
-    """Every row index as often as the row counts, ``size`` at a time."""
+    """Every row index repeated by the weight of the row, ``size`` at a time."""
     ends = np.cumsum(weights)
     total = int(ends[-1]) if len(ends) else 0
     for start in range(0, total, size):
@@ -128,7 +128,7 @@ def repeat_indices(weights: Ints, size: int) -> Iterator[Ints]:
 def _grouped(
     numbers: Numbers, weights: Ints | None, *, weighted: bool
 ) -> tuple[Numbers, Ints | None]:
-    """Different numbers in order, each with the sum of its weights."""
+    """The distinct numbers in order, each with the sum of its weights."""
     if not weighted:
         seen = np.zeros(int(numbers.max()) + 1, bool)
         seen[numbers] = True
@@ -149,7 +149,7 @@ def sums(groups: npt.NDArray[np.integer], weights: Ints, count: int) -> Ints:
     """The sum of the weights of each group, exactly."""
     rough = np.bincount(groups, weights.astype(np.float64), count)
     if not len(rough) or rough.max() < _EXACT:
-        # Sums of floats are exact as long as they stay below 2^53.
+        # Sums of floats are exact below 2^53.
         return rough.astype(np.int64)
     _refuse_beyond(rough)
     exact = np.zeros(count, np.int64)
@@ -172,7 +172,7 @@ def _refuse_beyond(rough: npt.NDArray[Any]) -> None:
 
 
 def product(left: Frame, right: Frame) -> Frame:
-    """Every row of one with every row of the other, the left one slower."""
+    """The Cartesian product; the rows of ``left`` vary slowest."""
     owners = np.repeat(np.arange(left.rows), right.rows)
     inner = np.tile(np.arange(right.rows), left.rows)
     a, b = left.take(owners), right.take(inner)

@@ -1,18 +1,18 @@
-"""The admission of small queries: one at a time in a process."""
+"""Admission control: a process runs one small query at a time."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-# Longest wait for the gate; after it a query runs without, so the gate never acts as a limit.
+# The longest wait in seconds; then a query runs without the gate, so it never limits throughput.
 _PATIENCE = 0.05
 # A query that takes longer, in seconds, is not small.
 _LONG = 0.002
 
 
 class _Thread(threading.local):
-    """The calling thread's nesting depth, and when it took the gate."""
+    """The calling thread's nesting depth, and when it acquired the gate."""
 
     depth = 0
     since: float | None = None
@@ -22,9 +22,9 @@ class QueryGate:
     """Admits small queries one at a time in a process.
 
     Only one thread at a time can run Python. A query of a fraction of a millisecond calls Arrow
-    dozens of times, and each call would hand Python to another thread and wait to get it back:
-    four threads together would answer fewer queries than one. A query that turns out to be large,
-    or that reads from storage, releases the gate early, before its ``with`` block ends.
+    dozens of times, and each call would release the interpreter lock and wait to acquire it again:
+    four threads together would run fewer queries than one. A query that turns out to be large, or
+    that reads from storage, releases the gate early, before its ``with`` block ends.
     """
 
     def __init__(self) -> None:
@@ -43,20 +43,20 @@ class QueryGate:
             self.release()
 
     def release(self) -> None:
-        """Admit the next query: the rest takes long, or waits for something else than Python."""
+        """Admit the next query, because the rest of this one takes long or waits for I/O."""
         if self._own.since is not None:
             self._own.since = None
             self._lock.release()
 
     def release_if_long(self) -> None:
-        """Release the gate if the query has taken longer than a small one does."""
+        """Release the gate if the query has already run longer than a small query."""
         since = self._own.since
         if since is not None and time.perf_counter() - since > _LONG:
             self.release()
 
     @property
     def is_free(self) -> bool:
-        """Whether no query is inside."""
+        """Whether no query holds the gate."""
         return not self._lock.locked()
 
 

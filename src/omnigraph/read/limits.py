@@ -15,13 +15,13 @@ from omnigraph.records import dataclass
 MEMORY = 1 << 30
 """The default limit for the intermediate rows of one query, in bytes."""
 Check = Callable[[], None]
-"""Raises when a query has to end; called regularly during long work."""
+"""Raises if the query must end; called regularly during long work."""
 T = TypeVar("T")
 _now = time.monotonic
 
 
 def unlimited() -> None:
-    """The check of work without limits."""
+    """The check for work without limits."""
 
 
 class Cancel:
@@ -37,7 +37,7 @@ class Cancel:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """End the queries that were given this object, at their next check."""
+        """End all queries that use this object, at their next check."""
         self._event.set()
 
     @property
@@ -47,9 +47,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one query; none means no limit.
+    """The limits of one query; ``None`` means no limit.
 
-    The time counts from here on: parsing the text and the parameters is part of it.
+    The time starts when this object is created, so it includes parsing the text and parameters.
     """
 
     timeout: float | None = None
@@ -81,7 +81,7 @@ class ResourceGuard:
         return None if self._end is None else max(self._end - _now(), 0.0)
 
     def check(self) -> None:
-        """Raise when the time is up or the query was cancelled; called between steps."""
+        """Raise if the time is up or the query was cancelled; called between steps."""
         GATE.release_if_long()
         limits = self._limits
         if limits.cancel is not None and limits.cancel.is_set:
@@ -94,13 +94,13 @@ class ResourceGuard:
             )
 
     def between(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, with a check before each."""
+        """Yield the items, with a check before each."""
         for item in items:
             self.check()
             yield item
 
     def hold(self, size: int) -> None:
-        """Raise when intermediate rows would need too much memory; called before they exist."""
+        """Raise if intermediate rows would need too much memory; called before allocating them."""
         self.peak = max(self.peak, size)
         most = self._limits.max_memory
         if most is not None and size > most:
@@ -112,7 +112,7 @@ class ResourceGuard:
             )
 
     def check_rows(self, rows: int) -> None:
-        """Raise when the result has too many rows."""
+        """Raise if the result has too many rows."""
         most = self._limits.max_rows
         if most is not None and rows > most:
             raise RowLimitExceeded(

@@ -17,14 +17,14 @@ from omnigraph.read.limits import Check, unlimited
 Ints = npt.NDArray[np.int64]
 
 
-# With fewer than so many times the wanted rows, all rows are sorted.
+# All rows are sorted if there are fewer than this many times the wanted rows.
 _WORTH_IT = 4
-# From so many rows on, rows are sorted key by key.
+# From this many rows on, rows are sorted key by key.
 _MANY = 1 << 17
 
 
 class SortColumn(NamedTuple):
-    """The values to sort by, and which way."""
+    """The values of a sort key, and its direction."""
 
     values: pa.Array
     descending: bool = False
@@ -34,9 +34,9 @@ class SortColumn(NamedTuple):
 
 
 def sort_indices(keys: Sequence[SortColumn], check: Check = unlimited) -> Ints:
-    """The indices of the rows in the order of several keys; the sort is stable.
+    """The row indices sorted by several keys; the sort is stable.
 
-    ``check`` runs before each key where there are many rows.
+    With many rows, ``check`` runs before each key.
     """
     columns = [SortColumn(c, key.descending) for key in keys for c in _comparable(key.values)]
     if len(columns[0].values) >= _MANY:
@@ -50,7 +50,7 @@ def sort_indices(keys: Sequence[SortColumn], check: Check = unlimited) -> Ints:
 
 
 def _sort_by_key(columns: Sequence[SortColumn], check: Check) -> Ints:
-    """Sort by the last key first: every stable sort keeps the order of those before it."""
+    """Sort by the last key first: a stable sort preserves the order of the previous sorts."""
     order: Ints = np.arange(len(columns[0].values), dtype=np.int64)
     for column in reversed(columns):
         check()
@@ -63,7 +63,7 @@ def _sort_by_key(columns: Sequence[SortColumn], check: Check) -> Ints:
 
 
 def _ranks(values: pa.Array) -> npt.NDArray[Any]:
-    """Numbers in the order of values; of texts only the distinct ones are compared."""
+    """Numbers with the order of the values; only distinct texts are compared."""
     if _is_plain_number(values.type):
         return _as_numbers(values)
     encoded = values.dictionary_encode()
@@ -75,7 +75,7 @@ def _ranks(values: pa.Array) -> npt.NDArray[Any]:
 
 
 def _comparable(values: pa.Array) -> list[pa.Array]:
-    """Columns that together sort as the values: is valid, is NaN, value."""
+    """Columns that together sort like the values: is valid, is NaN, value."""
     columns = []
     if values.null_count:
         columns.append(values.is_valid().cast(pa.uint8()))
@@ -103,9 +103,9 @@ def _any_value(type_: pa.DataType) -> pa.Scalar:
 
 
 def first_candidates(key: SortColumn, count: int) -> Ints | None:
-    """The indices of rows that can be among the first by a key, ties included; none if all can.
+    """The rows that can be among the first ``count`` by a key, with ties; ``None`` if all can.
 
-    A partition instead of a sort.
+    Uses a partition instead of a sort.
     """
     values = key.values
     rows = len(values)

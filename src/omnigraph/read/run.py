@@ -1,7 +1,7 @@
-"""One query on one snapshot: the steps of its pipeline over a frame.
+"""Runs one query on one snapshot: the steps of its pipeline over a frame.
 
-Steps work on numbers as long as they can; properties are fetched when a condition needs them, and
-for the result last of all.
+Steps work on node numbers as long as possible. Properties are read when a condition needs them,
+and those of the result last.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 # Fewer rows than this are not worth merging.
 _FEW = 256
 _ROW = "row~"
-# A step on more rows than this spends its time outside of Python.
+# A step on more rows than this spends its time outside the interpreter.
 _MANY = 4_096
 
 
 @dataclass(slots=True)
 class StepReport:
-    """The cost of one step; ``step`` is none for the work after the last step."""
+    """The cost of one step; ``step`` is ``None`` for the work after the last step."""
 
     step: PlanStep | None
     rows: int = 0
@@ -83,7 +83,7 @@ class Run(EvalContext):
     # -- tables --------------------------------------------------------------------------
 
     def nodes(self, type_name: str) -> NodeSource | None:
-        """The nodes of a type, none when the snapshot is older than the type."""
+        """The nodes of a type; ``None`` if the snapshot is older than the type."""
         if type_name not in self._nodes:
             context = self.context
             node_type = context.catalog.node_types.get(type_name)
@@ -148,7 +148,7 @@ class Run(EvalContext):
         return blocks.read_in_blocks(read, rows, source.row_width(names), self.guard)
 
     def width(self, expr: typed.TypedExpr) -> int:
-        """About how many bytes of a row an expression reads."""
+        """The approximate number of bytes that an expression reads per row."""
         pairs = ((self.source(variable), name) for variable, name in columns_read(expr))
         return sum(source.row_width([name]) for source, name in pairs if source is not None)
 
@@ -159,7 +159,7 @@ class Run(EvalContext):
         return None if source is None else source.codes(expr.name, frame.nodes[expr.variable])
 
     def numbers(self, frame: Frame, variable: str) -> Numbers:
-        """The numbers of a node variable; of rows that were scanned directly, from their ids."""
+        """The numbers of a node variable; for directly scanned rows they are looked up by id."""
         numbers = frame.nodes.get(variable)
         if numbers is None:
             source = self.existing_nodes(variable)
@@ -177,7 +177,7 @@ class Run(EvalContext):
         *,
         weighted: bool,
     ) -> Iterator[Frame]:
-        """Run steps one after the other; yields what is left of each block of rows.
+        """Run the steps in order; yields the output rows of each block.
 
         ``live`` are the variables needed after each step; ``weighted`` is whether it matters how
         often a row occurs.
@@ -199,7 +199,7 @@ class Run(EvalContext):
     def run_step(
         self, step: PlanStep, frame: Frame, live: frozenset[str], *, weighted: bool
     ) -> Frame | Iterator[Frame]:
-        """Run one step on a frame; or return the blocks that it should be run on instead."""
+        """Run one step on a frame, or return the blocks of rows to run it on."""
         self.guard.check()
         if frame.rows > _MANY:
             GATE.release()
@@ -258,21 +258,21 @@ class Run(EvalContext):
         return product(frame, scanned)
 
     def scanned(self, step: NodeScan, live: frozenset[str]) -> Frame:
-        """The rows of a scan that is multiplied with others, read once."""
+        """The rows of a scan in a product with other rows, read once."""
         frame = self._scanned.get(id(step))
         if frame is None:
             frame = self._scanned[id(step)] = scan(self, step, live)
         return frame
 
     def memo(self, step: PlanStep) -> Memo:
-        """What a step found out about nodes in earlier blocks."""
+        """The results of a step for nodes of earlier blocks."""
         return self._memos.setdefault(id(step), Memo())
 
     # -- negation ------------------------------------------------------------------------
 
     def _without(self, step: AntiJoin, frame: Frame) -> Frame:
         """Keep the rows for which the inner pipeline yields nothing."""
-        # Including variables that only a block inside of the block mentions.
+        # Including variables that only a nested block uses.
         outer = used(step)
         nodes = [name for name in sorted(outer) if name in self.types]
         self._depth += 1
@@ -290,7 +290,7 @@ class Run(EvalContext):
         return frame.where(~matched)
 
     def _without_node(self, step: AntiJoin, frame: Frame, name: str) -> Frame:
-        """The inner pipeline depends on one node only: run it once for each distinct node."""
+        """Run an inner pipeline that depends on one node only, once per distinct node."""
         if not frame.rows:
             return frame
 
@@ -301,7 +301,7 @@ class Run(EvalContext):
         return frame.where(~self.memo(step).lookup(self.numbers(frame, name), matched))
 
     def _matched(self, step: AntiJoin, name: str, frame: Frame, size: int) -> Mask:
-        """Which numbers of a variable the inner pipeline leaves rows of."""
+        """A mask of the numbers of a variable for which the inner pipeline yields rows."""
         matched: Mask = np.zeros(size, bool)
         live = live_after(step.inner, frozenset({name}))
         for rest in self.frames(step.inner, live, frame, weighted=False):
@@ -311,7 +311,7 @@ class Run(EvalContext):
 
 
 def _pruned(frame: Frame, live: frozenset[str], *, weighted: bool) -> Frame:
-    """Drop variables that are not needed any more, and merge rows that have become equal."""
+    """Drop variables that are no longer needed, and merge rows that have become equal."""
     frame = frame.keeping(live)
     names = frame.variables
     if frame.rows <= _FEW or len(names) > 1 or not names <= set(frame.nodes):

@@ -1,4 +1,4 @@
-"""Scans: the nodes that a plan begins with, by key, from memory or from storage."""
+"""Scans of node tables: by key, from memory or from storage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
-    """The nodes of a type that all filters of a scan keep."""
+    """The nodes of a type that pass all filters of a scan."""
     name, source = step.variable, run.nodes(step.type_name)
     if source is None:
         return Frame(0, {name: np.empty(0, np.int32)})
@@ -50,7 +50,7 @@ def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
 def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] | None:
     """The rows of a plan that only scans one type, with the columns it returns or sorts by.
 
-    They are read in one pass and not cached; none if the table is in memory anyway, or if
+    They are read in one pass and not cached; ``None`` if the table is in memory anyway, or if
     storage cannot evaluate the conditions.
     """
     if len(plan.pipeline) != 1 or run.info.has_search:
@@ -83,7 +83,7 @@ def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] 
 def _by_table(
     run: Run, step: NodeScan, source: NodeSource, filters: list[typed.TypedExpr], is_live: bool
 ) -> Frame:
-    """The nodes that pushable filters keep: from memory where cached, else from storage."""
+    """The nodes that pass pushable filters: from memory if cached, else from storage."""
     name = step.variable
     index = source.preferred_index() if filters or is_live else source.cached_index()
     if index is not None and all(_is_cached(source, index, condition) for condition in filters):
@@ -123,7 +123,7 @@ def _is_cached(source: NodeSource, index: NodeIndex, condition: typed.TypedExpr)
 
 
 def named_ids(condition: typed.TypedExpr) -> frozenset[str] | None:
-    """The ids that a condition on the key names; none for any other condition."""
+    """The ids listed in a condition on the key; ``None`` for any other condition."""
     match condition:
         case typed.Compare(
             op=typed.Relation.EQ,
@@ -140,7 +140,7 @@ def named_ids(condition: typed.TypedExpr) -> frozenset[str] | None:
 
 
 def _by_key(name: str, source: NodeSource, ids: Sequence[str]) -> Frame:
-    """A few nodes by id: from memory where cached, else by the index of the table."""
+    """A few nodes by id: from memory if cached, else by the index of the table."""
     index = source.preferred_index(len(ids))
     if index is not None:
         numbers = index.ids.numbers_of(ids)

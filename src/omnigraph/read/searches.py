@@ -1,7 +1,7 @@
 """The searches of one query: matches, distances, scores and rankings.
 
-A search runs once, for its whole table or for the remaining nodes, whichever is less; its results
-belong to the nodes, so they serve as conditions, as columns and as sort keys.
+A search runs once, on its whole table or on the remaining nodes, whichever are fewer. Its results
+are stored by node, so they can be used as conditions, as columns and as sort keys.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from omnigraph.read.values import EvalContext
 
 Floats = npt.NDArray[np.float64]
-# Up to so many texts are matched here rather than by an index over all of them.
+# Up to this many texts are matched here rather than by an index over all of them.
 _FEW = 64
 
 
 class Searches:
-    """Runs the searches of one query, and keeps their results while it runs."""
+    """Runs the searches of one query, and caches their results while it runs."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -131,7 +131,7 @@ class Searches:
                 raise InternalError(f"{type(expr).__name__} is not a ranking")
 
     def _fused(self, frame: Frame, expr: typed.Rrf, limit: int | None) -> Hits:
-        """The fused ranking, computed once: later frames may lack rows that have a rank."""
+        """The fused ranking, computed once: later frames may lack ranked rows."""
         hits = self._hits.get(expr)
         if hits is None:
             k = DEFAULT_K if expr.k is None else _number(expr.k)
@@ -141,7 +141,7 @@ class Searches:
         return hits
 
     def _ranking(self, expr: typed.Nearest | typed.Bm25, frame: Frame, limit: int | None) -> Hits:
-        """The rows of a frame, best first; of a vector search as many as the limit."""
+        """The rows of a frame, best first; a vector search returns at most ``limit``."""
         rows = np.unique(self._rows(frame, expr.field.variable))
         if isinstance(expr, typed.Bm25):
             hits = self.scored(expr)

@@ -1,7 +1,7 @@
 """The tables of one snapshot as a query reads them.
 
-A table that is small, or was read before, is cached in memory; of any other table only the rows in
-question are read, through its indexes. The values are the same either way.
+A table that is small, or was read before, is cached in memory. Of any other table only the needed
+rows are read, through its indexes. The values are the same either way.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from omnigraph.topology.store import Topology
 
 ID = "id"
-# Caching so small a table costs less than two lookups.
+# Caching a table of at most this many rows costs less than two lookups.
 _SMALL = 20_000
-# From so many rows on, values are compared and grouped by codes.
+# From this many rows on, values are compared and grouped by codes.
 _CODED = 20_000
 # More rows than this are not looked up by their ids one by one.
 _MOST_LOOKUPS = 1_024
-# A column is read whole once more than one in so many of its rows is wanted.
+# A column is read completely if more than one in this many of its rows is needed.
 _FRACTION = 8
 # A column wider than this in total is never cached.
 _WIDEST = 256 << 20
@@ -53,7 +53,7 @@ _Index = TypeVar("_Index", NodeIndex, EdgeIndex)
 
 
 def table_id(pin: Pin) -> TableVersion:
-    """The identity of a pinned table; without an e-tag, by the life of its branch."""
+    """The identity of a pinned table; without an e-tag, it includes the branch identifier."""
     life = pin.life[1] if pin.branch is not None and pin.life is not None else ""
     return TableVersion(pin.location, pin.branch, pin.version, pin.e_tag or life)
 
@@ -69,7 +69,7 @@ class _Source(ABC, Generic[_Type, _Index]):
         self.identity = table_id(pin)
         self.rows = pin.row_count
         self.reads = 0
-        """How often the table was read."""
+        """The number of reads of the table."""
         self._store = store
         self._topology = topology
         self._uses: dict[str, int] = {}
@@ -83,7 +83,7 @@ class _Source(ABC, Generic[_Type, _Index]):
     # -- in memory -----------------------------------------------------------------------
 
     def cached_index(self) -> _Index | None:
-        """The index if it is in memory; the query keeps it from then on."""
+        """The index if it is in memory; the query holds a reference from then on."""
         if self._index is None:
             self._index = self._topology.get(self.identity, self._index_type)
         return self._index
@@ -111,14 +111,14 @@ class _Source(ABC, Generic[_Type, _Index]):
         return self._width(name) * self.rows <= _WIDEST
 
     def row_width(self, names: Sequence[str]) -> int:
-        """About how many bytes a row of some columns takes; a guess if nothing is cached."""
+        """The approximate bytes per row of some columns; a guess if nothing is cached."""
         index = self.cached_index()
         if index is None:
             return sum(_type_width(self._types.field(name).type) for name in names)
         return sum(self._width(name) for name in names)
 
     def _width(self, name: str) -> int:
-        """About how many bytes a value takes; of variable width, by a sample."""
+        """The approximate bytes per value; for variable widths, from a sample."""
         type_ = self._types.field(name).type
         if not (pa.types.is_string(type_) or pa.types.is_list(type_)) or name in _SHORT:
             return _type_width(type_)
@@ -152,7 +152,7 @@ class NodeSource(_Source["NodeType", NodeIndex]):
         return self._topology.nodes(self.identity, self.table)
 
     def preferred_index(self, lookups: int = 1) -> NodeIndex | None:
-        """The index where caching pays: the table is small, or used again."""
+        """The index if caching pays: the table is small, or used again."""
         index = self.cached_index()
         if index is not None:
             return index
@@ -182,12 +182,12 @@ class NodeSource(_Source["NodeType", NodeIndex]):
         return columns | self._take(index, rest, numbers) if rest else columns
 
     def is_worth_caching(self, name: str, count: int) -> bool:
-        """Whether a column should be read whole for the sake of some rows, and fits."""
+        """Whether a column should be cached to read ``count`` rows, and fits."""
         is_much = self.rows <= _SMALL or count * _FRACTION > self.rows
         return (is_much or self.is_used_again(name)) and self.fits(name)
 
     def codes(self, name: str, numbers: Numbers) -> Codes | None:
-        """For many nodes, codes that are equal where their values are; none if not available."""
+        """Codes that are equal where the values are; ``None`` for few nodes or if not available."""
         if len(numbers) < _CODED or name == ID:
             return None
         type_ = self._types.field(name).type
@@ -216,7 +216,7 @@ class NodeSource(_Source["NodeType", NodeIndex]):
         return gather(rows, names, indices[inverse])
 
     def present(self, numbers: Numbers) -> Mask:
-        """Which of the numbers are nodes of this snapshot."""
+        """A mask of the numbers that are nodes of this snapshot."""
         index = self.preferred_index(len(numbers))
         if index is not None:
             return index.positions(numbers) >= 0
@@ -252,7 +252,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
         return self.ends[1 if direction is Direction.IN else 0]
 
     def hops(self, step: Expand | Connect) -> int:
-        """The most hops; an edge between two types has no successor of its own type."""
+        """The maximum number of hops: 1 for an edge type between two node types."""
         if self.entity_type.from_type != self.entity_type.to_type:
             return 1
         return step.max_hops
@@ -265,7 +265,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
         *,
         is_run: bool = True,
     ) -> TraversalChoice:
-        """How to traverse; an explain does not count as a use."""
+        """The traversal mode; with ``is_run`` false, as for explain, it does not count as a use."""
         is_cached = self.cached_index() is not None
         return choose(
             settings,
@@ -278,11 +278,11 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
         )
 
     def is_complete(self) -> bool:
-        """Whether both ends of every edge exist, as they always should."""
+        """Whether both endpoints of every edge exist, as they always should."""
         return self.index().is_complete(self.ends[0].index(), self.ends[1].index())
 
     def is_covered(self, direction: Direction) -> bool:
-        """Whether the indexes of the ends cover every row."""
+        """Whether the indexes of the endpoints cover every row."""
         coverage = self.table().indexes()
         columns = {"out": ["src"], "in": ["dst"]}.get(str(direction), ["src", "dst"])
         indexes = [coverage.get(f"{column}_equality") for column in columns]
@@ -291,7 +291,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
     # -- by the index --------------------------------------------------------------------
 
     def look_up(self, direction: str, sources: Numbers) -> EdgeAdjacency:
-        """The edges of a few distinct nodes, by their positions in the list."""
+        """The edges of a few distinct nodes, by the positions of the nodes in ``sources``."""
         ends = []
         if direction != "in":
             ends.append(self._edges_at("src", "dst", sources, 0))
@@ -301,7 +301,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
         other = np.concatenate([end[1] for end in ends])
         rows = np.concatenate([end[2] for end in ends])
         if direction == "both":
-            # A self-loop was found from both of its ends.
+            # A self-loop was found from both of its endpoints.
             _, first = np.unique(np.stack([rows, own]), axis=1, return_index=True)
             own, other, rows = own[first], other[first], rows[first]
         return EdgeAdjacency.of(own, other, rows)
@@ -318,7 +318,7 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
     # -- values --------------------------------------------------------------------------
 
     def values(self, names: Sequence[str], row_ids: Ints) -> dict[str, pa.Array]:
-        """Columns of some edges, by their rows."""
+        """Columns of some edges, by row id."""
         index = self.cached_index()
         columns: dict[str, pa.Array] = {}
         rest = list(names)
@@ -345,14 +345,14 @@ def gather(rows: pa.Table, names: Sequence[str], indices: Ints) -> dict[str, pa.
 
 
 def plain(adjacency: EdgeAdjacency) -> Adjacency:
-    """Neighbours without the edges: parallel edges are one neighbour."""
+    """Only the neighbours, without the edges: parallel edges yield one neighbour."""
     counts = np.diff(adjacency.offsets[:-1])
     sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     return Adjacency.of(sources, adjacency.targets)
 
 
 def _type_width(type_: pa.DataType) -> int:
-    """About how many bytes a value of a type takes."""
+    """The approximate bytes per value of a type."""
     if pa.types.is_fixed_size_list(type_):
         return int(type_.list_size) * _type_width(type_.value_type)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):

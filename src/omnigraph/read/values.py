@@ -1,4 +1,4 @@
-"""The value of an expression for every row of a frame."""
+"""Evaluates expressions for every row of a frame."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class EvalContext(Protocol):
         """Integer codes that are equal where the values of a column are, if available."""
 
     def column(self, frame: Frame, variable: str, name: str) -> pa.Array:
-        """One column of a variable; read once and kept in the frame."""
+        """One column of a variable; read once and cached in the frame."""
         key = (variable, name)
         if key not in frame.values:
             frame.values[key] = self.read_columns(frame, variable, [name])[name]
         return frame.values[key]
 
     def fetch(self, frame: Frame, exprs: Iterable[typed.TypedExpr]) -> None:
-        """Read the columns that expressions need into the frame, one read for each variable."""
+        """Read the columns that the expressions need into the frame, one read per variable."""
         missing: dict[str, dict[str, None]] = {}
         for expr in exprs:
             for variable, name in columns_read(expr):
@@ -82,7 +82,7 @@ class EvalContext(Protocol):
 def columns_read(expr: typed.TypedExpr, *, searched: bool = False) -> Iterator[tuple[str, str]]:
     """The (variable, column) pairs that an expression reads.
 
-    Searches read their own columns; ``searched`` includes the texts that a word search looks at.
+    Searches read their own columns; ``searched`` includes the columns of text searches.
     """
     match expr:
         case typed.Column():
@@ -100,7 +100,7 @@ def columns_read(expr: typed.TypedExpr, *, searched: bool = False) -> Iterator[t
 
 
 class _Values(ArrowVisitor):
-    """Evaluates columns and searches by the context, everything else by Arrow."""
+    """Evaluates columns and searches with the context, everything else with Arrow."""
 
     unsupported = "has no value in a row"
 
@@ -110,7 +110,7 @@ class _Values(ArrowVisitor):
         self._frame = frame
 
     def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
-        """The same property of two nodes is compared by numbers, not by its texts."""
+        """Compare the same property of two nodes by codes, not by texts."""
         left, right = expr.left, expr.right
         if (
             expr.op is typed.Relation.EQ
@@ -155,7 +155,7 @@ def values_of(context: EvalContext, frame: Frame, expr: typed.TypedExpr) -> pa.A
 
 
 def keeps(context: EvalContext, frame: Frame, condition: typed.TypedExpr) -> Mask:
-    """For which rows a condition is true."""
+    """A mask of the rows for which a condition is true."""
     truth = _Values(context, frame, exact=False).visit(condition)
     if isinstance(truth, pa.Scalar):
         return np.full(frame.rows, truth.as_py() is True)

@@ -1,1 +1,1 @@
-"""Adjacency: who is joined to whom, as arrays of small numbers. Derived, and rebuilt at will."""
+"""Adjacency lists as arrays of node numbers. They are derived data and can always be rebuilt."""

@@ -1,7 +1,7 @@
-"""One version of a table in memory: fragment by fragment, and only the columns in use.
+"""Caches one version of a table in memory, by fragment, and only the columns in use.
 
-Fragments that two versions have in common, or a branch and its parent, share one entry; a commit
-that adds rows costs the reading of those rows.
+Versions and branches that have a fragment in common share its entry, so after a commit that adds
+rows only those rows are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FragmentCache:
 
 
 class Codes(NamedTuple):
-    """Equal values have equal codes. ``null`` is the code of null, -1 when there is none."""
+    """Equal values have equal codes. ``null`` is the code of null, -1 if there is no null."""
 
     codes: Numbers
     size: int
@@ -55,7 +55,7 @@ class TableCache:
         self.table = table
         self.fragments: tuple[FragmentInfo, ...] = table.fragments()
         shared: dict[str, FragmentCache] = {}
-        # Under another schema the same name may belong to another column.
+        # In another schema the same name may belong to another column.
         if before is not None and before.table.layout == table.layout:
             shared = {entry.signature: entry for entry in before.entries}
         self.entries: tuple[FragmentCache, ...] = tuple(
@@ -75,7 +75,7 @@ class TableCache:
         return column in self._columns
 
     def nbytes(self) -> int:
-        """The memory in use; shared entries are counted for every version that shares them."""
+        """The memory in use, in bytes; every version counts the entries that it shares."""
         # Copies: a query in another thread may add one meanwhile.
         size: int = sum(column.nbytes for column in list(self._columns.values()))
         size += sum(numbers.nbytes for numbers in list(self._numbers.values()))
@@ -124,7 +124,7 @@ class TableCache:
         self._load(lambda entry: name not in entry.columns, (name,))
         empty = pa.array([], self.table.schema.field(name).type)
         whole = pa.concat_arrays([empty, *(entry.columns[name] for entry in self.entries)])
-        # The entries become slices of the whole, so that nothing is in memory twice.
+        # The entries become slices of the whole column, so that nothing is in memory twice.
         start = 0
         for entry, fragment in zip(self.entries, self.fragments, strict=True):
             entry.columns[name] = whole.slice(start, fragment.rows)
@@ -168,7 +168,7 @@ class TableCache:
                 entry.numbers[name] = numbers[start:end]
                 start = end
                 if name not in self._columns:
-                    # The numbering has the texts.
+                    # The numbering already has the texts.
                     del entry.columns[name]
         arrays = [entry.numbers[name] for entry in self.entries]
         return np.concatenate([np.empty(0, np.int32), *arrays])

@@ -1,6 +1,6 @@
-"""The edges of a table as adjacency lists in CSR form: sorted targets, and where each list begins.
+"""The edges of a table as adjacency lists in CSR form: sorted targets, and the list offsets.
 
-The targets of one source are distinct: parallel edges are one neighbour. ``EdgeAdjacency`` keeps
+The targets of one source are distinct: parallel edges yield one neighbour. ``EdgeAdjacency`` keeps
 every edge, for queries that bind the edge itself.
 """
 
@@ -23,7 +23,7 @@ OUT, IN, BOTH = "out", "in", "both"
 _LOW = np.int64(0xFFFFFFFF)
 # With at most this many neighbours at any source, all of them are compared.
 _FEW_NEIGHBOURS = 4
-# Up to this many pairs of nodes, a bitmap with one bit for each pair is used.
+# Up to this many pairs of nodes, a bitmap with one bit per pair is used.
 _MOST_BITS = 1 << 28
 
 
@@ -38,7 +38,7 @@ def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Adjacency:
-    """The neighbours of every number below ``sources``; any other has none."""
+    """The neighbours of every number below ``sources``; other numbers have none."""
 
     offsets: Ints
     targets: Numbers
@@ -46,7 +46,7 @@ class Adjacency:
 
     @classmethod
     def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
-        """From the two ends of every edge."""
+        """Build an adjacency from the two endpoints of every edge."""
         pairs = (src.astype(np.int64) << 32) | dst
         pairs.sort()
         return cls._of_sorted(pairs)
@@ -62,7 +62,7 @@ class Adjacency:
         new = (src.astype(np.int64) << 32) | dst
         new.sort()
         both = np.concatenate([self._pairs(), new])
-        # This sort finds the two runs and merges them.
+        # A stable sort detects the two sorted runs and merges them.
         both.sort(kind="stable")
         return self._of_sorted(both)
 
@@ -72,13 +72,13 @@ class Adjacency:
 
     @property
     def nbytes(self) -> int:
-        # A list of them: a query in another thread may add one meanwhile.
+        # A copy: a query in another thread may add one meanwhile.
         derived = list(self._derived.values())
         made = sum(array.nbytes for array in derived if isinstance(array, np.ndarray))
         return self.offsets.nbytes + self.targets.nbytes + made
 
     def degrees(self, sources: Integers) -> Ints:
-        """How many neighbours each source has."""
+        """The number of neighbours of each source."""
         clipped = np.minimum(sources, len(self.offsets) - 2)
         counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
         return counts
@@ -88,14 +88,14 @@ class Adjacency:
         clipped = np.minimum(sources, len(self.offsets) - 2)
         starts, ends = self.offsets[clipped], self.offsets[clipped + 1]
         if len(starts) and bool((starts[1:] == ends[:-1]).all()):
-            # Sources that follow each other, such as all of them: so do their neighbours.
+            # Consecutive sources, such as all of them, have consecutive neighbours.
             owners = np.repeat(np.arange(len(starts)), ends - starts)
             return owners, self.targets[starts[0] : ends[-1]]
         owners, indices = spread(starts, ends - starts)
         return owners, self.targets[indices]
 
     def contains(self, src: Integers, dst: Integers) -> Mask:
-        """For each pair, whether it is joined."""
+        """For each pair, whether an edge joins it."""
         if not len(self.targets):
             return np.zeros(len(src), bool)
         if self._once("most", lambda: int(np.diff(self.offsets).max())) <= _FEW_NEIGHBOURS:
@@ -137,7 +137,7 @@ class Adjacency:
         return is_set & inside
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        """A structure that is computed on first use."""
+        """A derived structure, computed on first use."""
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = make()
@@ -163,7 +163,7 @@ class EdgeAdjacency:
         return self.offsets.nbytes + self.targets.nbytes + self.rows.nbytes
 
     def degrees(self, sources: Integers) -> Ints:
-        """How many edges each source has."""
+        """The number of edges of each source."""
         clipped = np.minimum(sources, len(self.offsets) - 2)
         counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
         return counts
@@ -177,7 +177,7 @@ class EdgeAdjacency:
 
 
 def _offsets(sources: Numbers) -> Ints:
-    """Where the range of each source begins; the last entry serves all numbers without edges."""
+    """The offset of each source; the last entry is for all numbers without edges."""
     count = int(sources[-1]) + 1 if len(sources) else 0
     counts = np.bincount(sources, minlength=count) if len(sources) else np.zeros(0, np.int64)
     offsets = np.zeros(count + 2, np.int64)
@@ -187,7 +187,7 @@ def _offsets(sources: Numbers) -> Ints:
 
 
 class EdgeIndex:
-    """Adjacencies by direction: along the edges, against them, or either way."""
+    """Adjacencies by direction: along the edges, against them, or both."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class EdgeIndex:
         return self.cache.nbytes() + plain + edges
 
     def is_complete(self, src: NodeIndex, dst: NodeIndex) -> bool:
-        """Whether both ends of every edge exist; computed once for a pair of node indexes."""
+        """Whether both endpoints of every edge exist; computed once per pair of node indexes."""
         for src_ref, dst_ref, is_complete in self._complete:
             if src_ref() is src and dst_ref() is dst:
                 return is_complete

@@ -1,9 +1,8 @@
-"""The numbers of the ids of a node type, and the positions of its nodes in a version of its table.
+"""Numbers the ids of a node type, and maps numbers to positions in a version of its table.
 
 An id is assigned the next number when it is first seen and keeps it, even after its node is
-deleted, so everything computed with the numbers stays valid on every version and branch. Edges
-refer to ids, not to rows of a table, so an adjacency does not depend on the layout of its nodes on
-disk.
+deleted, so everything computed from numbers stays valid for every version and branch. Edges refer
+to ids, not to rows of a table, so an adjacency does not depend on the layout of its nodes on disk.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ Numbers = npt.NDArray[np.int32]
 
 # Up to this many ids are looked up one by one.
 _FEW = 256
-# So many look-ups compare with all ids; the hash index costs as much as about fifty of them.
+# The first lookups scan all ids; building the hash index costs as much as about fifty scans.
 _SCANS = 8
-# A search for so many times fewer ids than there are goes through all of them.
+# A search for this many times fewer ids than there are scans all of them.
 _MUCH_LESS = 16
-# Most ids added after the hash index was built; beyond, it is rebuilt.
+# The maximum number of ids added since the hash index was built; beyond, it is rebuilt.
 _MOST_RECENT = 65_536
 # Neither the code of a value nor that of null.
 _ABSENT = -2
 
 
 class _Hashes(NamedTuple):
-    """Sorted hashes, and the number of the id of each."""
+    """Sorted hashes of ids, and the number of each id."""
 
     hashes: npt.NDArray[np.int64]
     numbers: Numbers
 
 
 class Ids:
-    """The ids of one node type, each with its number. Safe to share between threads."""
+    """The numbering of the ids of one node type. Safe to share between threads."""
 
     def __init__(self, ids: pa.Array | None = None) -> None:
         self._lock = threading.RLock()
@@ -111,7 +110,7 @@ class Ids:
         return numbers
 
     def _scan_for(self, ids: pa.Array) -> Numbers:
-        """The numbers of ids by one pass over all: cheaper than a hash table of all."""
+        """The numbers of ids by a scan of all ids: cheaper than a hash table of all ids."""
         wanted = pc.dictionary_encode(ids)
         hits = numpy_view(pc.index_in(self.array(), value_set=wanted.dictionary).fill_null(-1))
         matches = np.flatnonzero(hits >= 0)
@@ -152,7 +151,7 @@ class Ids:
 
 
 class NodeIndex:
-    """Numbers to positions and back, for one version of a node table."""
+    """Maps numbers to positions and back, for one version of a node table."""
 
     def __init__(self, cache: TableCache, ids: Ids) -> None:
         self.cache = cache
@@ -171,14 +170,14 @@ class NodeIndex:
     def positions(self, numbers: npt.NDArray[np.integer]) -> Numbers:
         """The position of each number, -1 for nodes that this version does not have."""
         if len(self._positions) < len(self.ids):
-            # Ids added since, by other versions.
+            # Ids that other versions have added since.
             more = np.full(len(self.ids) - len(self._positions), -1, np.int32)
             self._positions = np.concatenate([self._positions, more])
         positions: Numbers = self._positions[numbers]
         return positions
 
     def codes(self, name: str, numbers: npt.NDArray[np.integer]) -> Codes | None:
-        """Codes of a column for some numbers; none when a node is missing."""
+        """Codes of a column for some numbers; ``None`` if a node is missing."""
         column = self.cache.codes(name)
         by_number = self._coded.get(name)
         if by_number is None or len(by_number) < len(self.ids):

@@ -1,9 +1,9 @@
-"""Numberings and adjacencies stored as derived files, so that a new process need not compute them.
+"""Stores numberings and adjacencies as derived files, so that a new process does not compute them.
 
-The file of a table lists its fragments, so it is of use for every later version that still has
-some of them; it is rewritten only when much of the table is missing from it. Numbers are valid only
-with the numbering they were made by: a file records a digest of the ids it relies on, and is
-ignored unless the ids in memory begin with those.
+The file of a table lists its fragments, so it is usable for every later version that still has some
+of them; it is rewritten only if much of the table is missing from it. Numbers are valid only with
+the numbering that assigned them: a file records a digest of the ids it depends on, and is ignored
+unless the ids in memory begin with those.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.topology.cache import TableCache
     from omnigraph.topology.nodes import NodeIndex
 
-# Below this, computing is as fast as reading.
+# Below this number of rows, computing is as fast as reading.
 _WORTH_IT = 20_000
 _MOST_MISSING = 0.1
 _IDS, _NODES, _EDGES = "ids", "nodes", "edges"
@@ -202,7 +202,7 @@ def unused_files(names: Iterable[str], locations: Iterable[str], paths: Iterable
 
 
 def _fill(cache: TableCache, stored: Derived, columns: Mapping[str, str]) -> None:
-    """Copy the stored arrays to the fragments that the table still has."""
+    """Copy the stored arrays to the cached fragments that the table still has."""
     entries = {entry.signature: entry for entry in cache.entries}
     rows = numpy_view(stored.arrays["row_ids"])
     numbers: dict[str, Numbers] = {c: numpy_view(stored.arrays[a]) for c, a in columns.items()}

@@ -1,4 +1,4 @@
-"""Sets of numbers as sorted arrays. Sorting beats the hashing that NumPy's own functions do."""
+"""Sets of numbers as sorted arrays. Sorting is faster than the hashing of NumPy's own functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def distinct(values: Integers) -> Ints:
-    """The different values in order.
+    """The distinct values in order.
 
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]
@@ -20,7 +20,7 @@ def distinct(values: Integers) -> Ints:
 
 
 def without_repeats(ordered: Ints) -> Ints:
-    """A sorted array with every value once."""
+    """A sorted array without repeated values."""
     if len(ordered) < 2:
         return ordered
     kept = np.empty(len(ordered), bool)
@@ -30,7 +30,7 @@ def without_repeats(ordered: Ints) -> Ints:
 
 
 def among(values: Integers, ordered: Integers) -> Mask:
-    """Which values are in a sorted array."""
+    """A mask of the values that are in a sorted array."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     indices = np.searchsorted(ordered, values)

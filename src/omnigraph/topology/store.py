@@ -1,4 +1,4 @@
-"""The in-memory indexes of a graph, and when they are evicted.
+"""The in-memory indexes of a graph, and their eviction.
 
 Entries are keyed by the physical identity of a table version, so branches that share a version
 share its index, and the index of a deleted branch is never used for a new branch of the same name.
@@ -42,12 +42,12 @@ class Topology:
         self._indexes: OrderedDict[TableVersion, NodeIndex | EdgeIndex] = OrderedDict()
 
     def forget(self) -> None:
-        """Drop all indexes. The numberings stay: running queries use them."""
+        """Drop all indexes. The numberings are kept: running queries use them."""
         with self._lock:
             self._indexes.clear()
 
     def ids(self, location: str) -> Ids:
-        """The numbering of the node type whose table lies there."""
+        """The numbering of the node type whose table is at this location."""
         with self._lock:
             ids = self._ids.get(location)
             if ids is None:
@@ -88,7 +88,7 @@ class Topology:
         return self._get_or_build(identity, EdgeIndex, build)
 
     def uses(self, what: str) -> int:
-        """How often something was used, this time included."""
+        """Count a use of ``what``; returns the number of uses so far."""
         with self._lock:
             self._uses[what] = self._uses.get(what, 0) + 1
             self._use_count += 1
@@ -110,7 +110,7 @@ class Topology:
         index = self.get(identity, index_type)
         if index is not None:
             return index
-        # One builder at a time for each version; others wait for it instead of building too.
+        # One thread builds the index of a version; others wait for it instead of building too.
         with self._lock:
             building = self._building.setdefault(identity, threading.Lock())
         with building:
@@ -143,7 +143,7 @@ class Topology:
                 index.cache.drop_columns()
 
     def _latest(self, location: str, index_type: type[_I]) -> _I | None:
-        """The last used index of the same table, of another version or branch."""
+        """The most recently used index of the same table, of another version or branch."""
         with self._lock:
             for identity in reversed(self._indexes):
                 index = self._indexes[identity]

@@ -97,7 +97,7 @@ def _resolve(name: str, operator: OperatorConfig) -> dict[str, Any]:
 
 
 def _endpoint(kind: str, target: str, operator: OperatorConfig) -> str | None:
-    """The resolved address; none for a server name without a definition."""
+    """The resolved address; ``None`` for a server name without a definition."""
     if kind == "server":
         url = target if "://" in target else operator.servers.get(target)
         return None if url is None else url.rstrip("/")

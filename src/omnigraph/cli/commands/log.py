@@ -178,7 +178,7 @@ def _changed_type(graph: Graph, commit: Commit, type_name: str) -> bool:
 
 
 def _stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts] | None:
-    """The rows changed in each table; none if cleanup has removed the versions."""
+    """The rows changed in each table; ``None`` if cleanup has removed the versions."""
     if commit.parent is None:
         return {}
     from omnigraph.errors import HistoryGone

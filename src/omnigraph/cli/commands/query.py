@@ -274,7 +274,7 @@ def add_params(parser: argparse.ArgumentParser) -> None:
 
 
 def read_query_text(arguments: argparse.Namespace) -> str | Path | None:
-    """The query text or file; none if only the name of a stored query was given."""
+    """The query text or file; ``None`` if only the name of a stored query was given."""
     if arguments.query_string is not None:
         if not arguments.query_string.strip():
             raise InputError("the query text must not be empty")

@@ -67,7 +67,7 @@ def show_paged(lines: Iterable[str], *, is_wanted: bool = True) -> None:
 
 
 def _command(pager: str) -> list[str] | None:
-    """The pager and its options; none if there is no pager.
+    """The pager and its options; ``None`` if there is no pager.
 
     >>> _command("less"), _command("more -d")
     (['less', '-FRX'], ['more', '-d'])

@@ -1,7 +1,7 @@
 """The rate limit of a provider: requests and tokens per minute.
 
-A token bucket for each of the two. A request is charged when it is made, so waiting requests are
-sent one after another; one larger than a bucket delays the next.
+Each of the two has a token bucket. A request is charged when it is made, so waiting requests are
+sent one after another; a request larger than a bucket delays the next one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The requests and tokens that a provider allows per minute; None is unlimited.
+    """The requests and tokens that a provider allows per minute; ``None`` is unlimited.
 
     >>> RateLimit(60, 100_000).split(4)
     RateLimit(requests_per_minute=15.0, tokens_per_minute=25000.0)
@@ -34,22 +34,22 @@ class RateLimit:
 
     @public
     def split(self, by: Positive) -> RateLimit:
-        """The limit of each of several processes."""
+        """The limit for each of several processes."""
         both = (self.requests_per_minute, self.tokens_per_minute)
         return RateLimit(*(None if value is None else value / by for value in both))
 
 
 def estimate_tokens(characters: int) -> int:
-    """The approximate tokens of a text; corrected when the provider reports the real number."""
+    """The approximate number of tokens; corrected when the provider reports the real number."""
     return characters // _CHARACTERS_PER_TOKEN + 1
 
 
 def no_check() -> None:
-    """The check of a job that nobody cancels."""
+    """The check of a job that cannot be cancelled."""
 
 
 class _Bucket:
-    """Fills with time, up to what one second brings, and may become negative."""
+    """A token bucket: holds at most the tokens of one second, and may become negative."""
 
     def __init__(self, per_minute: float, least: float, now: float) -> None:
         self._per_second = per_minute / _MINUTE

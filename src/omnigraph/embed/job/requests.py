@@ -1,4 +1,4 @@
-"""Requests to a provider: texts in batches, by several threads, every response stored at once.
+"""Requests to a provider: texts in batches, by several threads; every response is stored at once.
 
 A refused text fails its whole batch, which is halved until the text is isolated. More refused texts
 than allowed, or any other failure, end the job, after the running requests were answered and their
@@ -26,7 +26,7 @@ from omnigraph.errors import EmbeddingError, OmniGraphError
 from omnigraph.records import dataclass
 
 _REFUSED_TEXT = frozenset({400, 413, 422})
-"""The status for a text that a provider does not accept, or that is too long."""
+"""The HTTP status codes for a text that the provider does not accept, or that is too long."""
 _POLL_SECONDS = 0.1
 
 
@@ -36,7 +36,7 @@ class Batching:
 
     texts: Positive = 128
     characters: Positive = 100_000
-    """Of all texts together; a longer text is sent alone."""
+    """The maximum length of all texts together; a longer text is sent alone."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -44,7 +44,7 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A text without a vector: its row, and why. The text itself is not shown."""
+    """A refused text: its row and the reason. The text itself is not included."""
 
     type_name: str
     id: str
@@ -66,7 +66,7 @@ class PendingText:
 
 @dataclass(slots=True)
 class ProviderUsage:
-    """The use of the provider."""
+    """Counts of the provider's usage."""
 
     texts: int = 0
     requests: int = 0
@@ -88,7 +88,7 @@ class Setup:
 
 
 class EmbedWorker:
-    """The resources of a process, shared by its splits."""
+    """The resources of a process that its splits share."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class EmbedWorker:
 
 
 class _Stopped(Exception):
-    """Another request failed for good; this one is of no use."""
+    """Another request failed permanently; this one is abandoned."""
 
 
 class _RequestThrottle:
@@ -188,7 +188,7 @@ class EmbeddingRequests:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Running requests are paid for, so they are waited for; the others never start.
+        # Running requests are charged, so the job waits for them; the others never start.
         self._failed = kind is not None
         self._pool.shutdown(wait=True, cancel_futures=self._failed)
 
@@ -226,7 +226,7 @@ class EmbeddingRequests:
             self._refuse(texts[position], "its embedding is zero or not finite")
 
     def stop(self) -> None:
-        """Abort a request that has not been sent if another failed."""
+        """Abort a request that was not sent yet, if another one failed."""
         if self._failed:
             raise _Stopped
 

@@ -54,28 +54,28 @@ _ROWS_IN_SPLIT = 50_000
 class EmbeddingReport:
     """The result of a job.
 
-    ``rows`` are all rows read, once for each property: those with vectors (``embedded`` and
+    ``rows`` counts all rows read, once per property: those with vectors (``embedded`` and
     ``reused``), those without a text (``skipped``), and those whose text got no vector.
     """
 
     branch: str
     rows: int = 0
     embedded: int = 0
-    """Texts that the provider embedded in this run, each once."""
+    """Distinct texts that the provider embedded in this run."""
     reused: int = 0
-    """Rows whose vector existed: from an earlier run, or from the same text."""
+    """Rows whose vector existed already: from an earlier run, or for an equal text."""
     skipped: int = 0
     """Rows without a text to embed."""
     changed: int = 0
-    """Rows without a vector because they were changed or deleted meanwhile."""
+    """Rows that got no vector because they were changed or deleted meanwhile."""
     filled: int = 0
     """New vectors in the graph."""
     requests: int = 0
-    """All attempts."""
+    """The number of requests, including retries."""
     tokens: int | None = None
     """The tokens charged, if the provider reports them."""
     failures: tuple[Refusal, ...] = ()
-    """Refused texts, each once, with the first row that has it."""
+    """The distinct refused texts, each with the first row that has it."""
     commits: tuple[str, ...] = ()
     complete: bool = True
     """Whether all rows were read; False if ``max_rows`` ended the job early."""
@@ -98,7 +98,7 @@ class EmbeddingStatus:
 
 
 class EmbedExecutor(Protocol):
-    """Works on splits; returns the results in their order."""
+    """Processes splits; returns the results in the order of the splits."""
 
     @property
     def width(self) -> int:
@@ -110,7 +110,7 @@ class EmbedExecutor(Protocol):
 
 
 class LocalEmbedExecutor:
-    """This process, one split after the other; several threads call the provider."""
+    """Processes one split after the other in this process; several threads call the provider."""
 
     width = 1
 
@@ -177,7 +177,7 @@ class Fill:
             complete = self._work(waiting)
             self._commit()
         totals = self._totals
-        # Rows that were not read get a vector too if their text has one.
+        # Rows that were not read also get a vector if an equal text has one.
         unread = max(0, totals.filled - self._ready)
         return replace(
             totals,
@@ -278,11 +278,11 @@ class Fill:
             self._on_progress(Progress(step, done, total, "splits", detail))
 
     def on_usage(self, usage: ProviderUsage) -> None:
-        """The provider answered, in the middle of a split."""
+        """Called when the provider has answered, within a split."""
         self._report("embedding", texts=usage.texts)
 
     def on_splits(self, splits: int, _: int) -> None:
-        """The executor finished some of its splits."""
+        """Called when the executor has finished some of its splits."""
         if self._dest.commit_rows is None and self._dest.max_rows is None:
             self._report("embedding", splits=splits)
 

@@ -2,8 +2,8 @@
 
 **Embedding** reads the texts of one version and puts their vectors into the spool. It changes
 nothing in the graph, so it can be interrupted and repeated. **Staging** reads the current version
-of the graph and gives a vector to every row that still has none and whose text is in the spool: a
-text changed meanwhile is not, and its row stays as it is.
+of the graph and gives a vector to every row that has none and whose text is in the spool. A text
+changed meanwhile is not in the spool, so its row is unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from omnigraph.storage.tables.table import ROW_ADDRESS, Table
 
 _READ_ROWS = 4096
 _READ_BYTES = 4 << 20
-"""The vectors of one batch: Lance reads many batches ahead."""
+"""The size of the vectors of one batch: Lance reads many batches ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class EmbedSplit:
     target: EmbedTarget
     fragments: tuple[int, ...]
     start: int = 0
-    """How many of the rows are done already."""
+    """The number of rows that are done already."""
     most: int | None = None
-    """The most texts to read."""
+    """The maximum number of texts to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class StagingSplit:
 
 
 _worker: EmbedWorker | None = None
-"""That of the last job: a process works on many splits of one job."""
+"""The worker of the last job: a process works on many splits of one job."""
 
 
 def _remote_worker(setup: Setup) -> EmbedWorker:
@@ -103,12 +103,12 @@ def _remote_worker(setup: Setup) -> EmbedWorker:
 
 
 def embed_remote(split: EmbedSplit) -> EmbedResult:
-    """``embed_split`` in a process of its own."""
+    """``embed_split`` in a worker process."""
     return embed_split(split, _remote_worker(split.setup))
 
 
 def stage_remote(split: StagingSplit) -> list[ColumnUpdate]:
-    """``stage_split`` in a process of its own."""
+    """``stage_split`` in a worker process."""
     return stage_split(split, _remote_worker(split.setup))
 
 
@@ -182,7 +182,7 @@ def _rows(split: EmbedSplit) -> Iterator[tuple[pa.RecordBatch, int]]:
 
 
 def _read_rows(*targets: EmbedTarget) -> int:
-    """The rows of one batch: to know whether a row has a vector, the vector is read."""
+    """The number of rows of one batch; its vectors are read to know which are missing."""
     size = sum(4 * target.dimension for target in targets)
     return max(64, min(_READ_ROWS, _READ_BYTES // size))
 
@@ -254,7 +254,7 @@ def _fill_fragment(
 def _column(
     split: StagingSplit, worker: EmbedWorker, target: EmbedTarget, batch: pa.RecordBatch
 ) -> tuple[pa.Array, np.ndarray]:
-    """The vector of every row, and which of them are new."""
+    """The vector of every row, and a mask of the new ones."""
     keys = _keys(split.setup.config, target, batch[target.source])
     has_text = keys.is_valid().to_numpy(zero_copy_only=False)
     indexes = np.where(has_text, worker.spool.find(keys), UNKNOWN)

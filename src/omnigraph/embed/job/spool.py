@@ -1,4 +1,4 @@
-"""A directory of vectors that a provider was paid for, until they are committed.
+"""A directory of computed vectors, until they are committed.
 
 Every response becomes one Arrow file at once: written under a temporary name, synced, and renamed
 to the SHA-256 of its bytes. Files never change, so any number of processes may write into one
@@ -111,7 +111,7 @@ class VectorSpool:
             self._keys.append(keys)
 
     def find(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """For each key the number to read its vector by, or ``UNKNOWN``. Keys may repeat."""
+        """For each key the number for ``read``, or ``UNKNOWN``. Keys may repeat."""
         numbers = np.full(len(keys), UNKNOWN, np.int64)
         with self._lock:
             stored = list(self._keys)
@@ -186,7 +186,7 @@ def open_spool(folder: Path, *, is_ours: bool) -> Iterator[Path]:
 
 
 def is_visible(folder: Path) -> bool:
-    """Whether this process sees a spool that another process opened."""
+    """Whether this process can see a spool that another process opened."""
     return (folder / _LOCK).exists()
 
 

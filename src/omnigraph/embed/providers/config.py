@@ -34,7 +34,7 @@ KEY_VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingConfig:
-    """The settings of a provider. Empty ones have its defaults.
+    """The settings of a provider. Empty settings have its defaults.
 
     >>> EmbeddingConfig("openai").completed().model
     'text-embedding-3-large'
@@ -45,12 +45,12 @@ class EmbeddingConfig:
     base_url: str = ""
     api_key: str = field(default="", repr=False)
     deadline_ms: Natural = 60_000
-    """For one call with all its attempts; 0 is unlimited."""
+    """The deadline of one call with all its attempts; 0 is unlimited."""
     timeout_ms: Positive = 30_000
-    """For one request."""
+    """The timeout of one request."""
     attempts: Positive = 4
     backoff_ms: Positive = 200
-    """The delay after the first failure; it doubles with every further one."""
+    """The delay after the first failure; it doubles with every further failure."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -78,7 +78,7 @@ class EmbeddingConfig:
         )
 
     def completed(self) -> EmbeddingConfig:
-        """With the defaults of its provider filled in; an unknown provider is refused."""
+        """The configuration with the defaults of its provider; raises for an unknown provider."""
         if self.provider not in PROVIDERS:
             raise EmbeddingError(
                 f"unknown embedding provider '{self.provider}'",
@@ -92,7 +92,7 @@ class EmbeddingConfig:
 
 
 def _number(options: Mapping[str, str], name: str, default: int, least: int = 1) -> int:
-    """A number; the default for anything else, and for one that is too small."""
+    """A numeric option; the default if it is not a number or too small."""
     try:
         value = int(options.get(name, ""))
     except ValueError:

@@ -15,7 +15,7 @@ from omnigraph.records import dataclass
 
 
 class Role(StrEnum):
-    """What a text is embedded for; some models distinguish the two."""
+    """The purpose of an embedding; some models distinguish the two."""
 
     QUERY = "query"
     DOCUMENT = "document"
@@ -25,14 +25,14 @@ class Throttle(Protocol):
     """Limits the requests to a provider."""
 
     def acquire(self) -> None:
-        """Called before each attempt; returns when it may be made."""
+        """Called before each attempt; blocks until it may be made."""
 
     def pause(self, seconds: float, *, everyone: bool) -> None:
         """Wait after a failure; with ``everyone`` at the request of the provider."""
 
 
 class Unthrottled:
-    """No limit: only failures are waited for."""
+    """No limit: waits only after failures."""
 
     def acquire(self) -> None:
         return None
@@ -74,7 +74,7 @@ class Embedder(Protocol):
 
     @property
     def max_texts(self) -> int:
-        """The most texts in one request."""
+        """The maximum number of texts in one request."""
 
     def embed(
         self,

@@ -1,4 +1,4 @@
-"""Embeddings on this machine: by the small model in the package ``wordllama``, or as a mock.
+"""Local embeddings: by the small model in the package ``wordllama``, or by a mock.
 
 The vector of a text is the mean of the vectors of its tokens. Only the files of the package are
 read: importing it would configure logging for the whole program and access the network.

@@ -1,8 +1,8 @@
 """Providers over HTTP: those compatible with OpenAI, and Gemini.
 
 A request has a deadline, several attempts, and errors that never show the key. Connection failures,
-timeouts, 429 and 5xx are retried, after the delay that the provider asks for; anything else is
-final, redirects included.
+timeouts, 429 and 5xx are retried, after the delay that the provider requests; any other failure is
+final, including redirects.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def post_json(
 ) -> Any:
     """The response of a provider as plain data.
 
-    The nearer of ``deadline``, by ``time.monotonic``, and the deadline of the configuration counts;
-    waiting for the throttle does not.
+    The earlier of ``deadline`` (``time.monotonic``) and the deadline of the configuration applies;
+    time spent waiting for the throttle is not counted.
     """
     if not config.base_url.startswith(("http://", "https://")):
         raise EmbeddingError(

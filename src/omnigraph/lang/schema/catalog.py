@@ -101,7 +101,7 @@ class NodeType(TableType):
 
     @property
     def key_property(self) -> str | None:
-        """The first key column, none when the type has no key."""
+        """The first key column, ``None`` if the type has no key."""
         return self.key[0] if self.key else None
 
 

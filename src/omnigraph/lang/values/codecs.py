@@ -46,13 +46,13 @@ class Codec:
     json_types: tuple[type, ...]
     """Types of decoded JSON that ``parse`` may accept."""
     parse_column: Callable[[Sequence[Any]], pa.Array | None] | None = None
-    """A whole column where Arrow cannot convert it; none when some value needs ``parse``."""
+    """A whole column where Arrow cannot convert it; ``None`` if some value needs ``parse``."""
     native: Callable[[Any], Any] | None = None
-    """A Python value in the JSON of results; none where it stays as it is."""
+    """A Python value in the JSON of results; ``None`` where it stays as it is."""
     sdk: Callable[[Any], Any] | None = None
-    """The same for JavaScript clients; none where it does not differ from ``native``."""
+    """The same for JavaScript clients; ``None`` where it does not differ from ``native``."""
     exported: Callable[[Any], Any] | None = None
-    """A Python value in exported records; none where it stays as it is."""
+    """A Python value in exported records; ``None`` where it stays as it is."""
 
 
 # -- from Python and JSON -----------------------------------------------------------------------

@@ -86,7 +86,7 @@ def convert_column(
 def _convert_at_once(
     type_: PropType, values: Sequence[Any], target: pa.DataType, is_typed: bool
 ) -> pa.Array | None:
-    """The column in one step, or none when some value must be checked."""
+    """The column in one step, or ``None`` if some value must be checked."""
     codec = CODECS[type_.scalar]
     try:
         if codec.parse_column is not None:
@@ -151,7 +151,7 @@ def _parse_item(parse: Callable[[Any], Any], position: int, item: Any) -> Any:
 
 
 def flaw(type_: PropType, column: pa.Array) -> str | None:
-    """What is wrong with a column although Arrow can hold it; none when nothing is.
+    """What is wrong with a column although Arrow can hold it; ``None`` if nothing is.
 
     >>> flaw(PropType(Scalar.F64), pa.array([1.5, float("inf")]))
     'holds a number that is not finite'

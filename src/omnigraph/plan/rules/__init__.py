@@ -1,7 +1,7 @@
-"""The rules that make a plan better without changing its meaning, in the order they run.
+"""The optimizer rules, in the order they run. None changes the meaning of a plan.
 
-Each rule is a function from plan to plan in a module of its own, with a fixture of plans before
-and after it.
+Each rule is a function from plan to plan in its own module, with a fixture of plans before and
+after it.
 """
 
 from __future__ import annotations

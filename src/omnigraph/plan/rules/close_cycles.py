@@ -1,7 +1,7 @@
-"""Turn "reach the target again and compare" into a membership test.
+"""Replaces an expansion to a temporary and a comparison of ids by a membership test.
 
-Lowering closes a cycle by an expansion to a temporary and a comparison of ids. Run as written
-that multiplies rows first and throws them away after; asking whether the edge is there does not.
+Lowering closes a cycle by such a pair. Executed as is, it multiplies rows and drops most of them
+again; a test whether the edge exists does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluate a condition over several variables as soon as the last of them is bound.
+"""Evaluates a condition over several variables as soon as the last of them is bound.
 
 Lowering puts conditions at the end of their block. Evaluated earlier, they drop rows before the
 steps in between run on them.

@@ -1,7 +1,7 @@
-"""Move each condition to the step that binds its only variable.
+"""Moves each condition on a single variable to the step that binds it.
 
 There it becomes part of a scan, so that it is applied before rows are multiplied and before any
-text or vector search. A condition over several variables stays where it is.
+text or vector search. A condition over several variables is not moved.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Write conditions in one way: no ``= true``, no double negation, no nested chains.
+"""Normalizes conditions: no ``= true``, no double negation, no nested chains.
 
-Every step holds in three-valued logic, so a condition means the same under ``not``.
+Every rewrite is valid in three-valued logic, so also under ``not``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Plan
 
 _LEAVES = (typed.Column, typed.Entity, typed.Constant, typed.Parameter, typed.Output)
-"""Most expressions of a plan, and nothing to simplify in them."""
+"""Expressions without operands: they cannot be simplified."""
 
 
 def simplify(plan: Plan) -> Plan:

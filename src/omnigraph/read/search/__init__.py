@@ -1,1 +1,1 @@
-"""Search inside one table: words, ranks, vectors, and their fusion."""
+"""Search in one table: text, BM25 and vector search, and the fusion of rankings."""

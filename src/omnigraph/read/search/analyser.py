@@ -1,6 +1,6 @@
-"""The analyser of the text indexes, for rows outside of them.
+"""The analyser of the text indexes, for rows that the indexes do not cover.
 
-It yields exactly the terms of the indexes, so that the same rows match with and without an index.
+It yields exactly the terms of the indexes, so the same rows match with and without an index.
 In this order: split at everything but letters and digits, drop words of 40 bytes and more,
 lower-case, English stem, drop stop words, fold to ASCII.
 
@@ -36,8 +36,8 @@ _STOP_WORDS = frozenset(_STOP_TEXT.split())
 class Analysed:
     """A column of texts as terms.
 
-    ``terms`` are the different terms, ``codes`` which of them each word is, ``rows`` in which
-    row each word is, ascending; ``size`` is the number of rows.
+    ``terms`` are the distinct terms; ``codes`` has the index into ``terms`` of each word, and
+    ``rows`` its row, ascending. ``size`` is the number of rows.
     """
 
     terms: tuple[str, ...]
@@ -47,7 +47,7 @@ class Analysed:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """How many words each row has."""
+        """The number of words of each row."""
         return np.bincount(self.rows, minlength=self.size)
 
 
@@ -92,8 +92,8 @@ def analyse(column: pa.Array | pa.ChunkedArray) -> Analysed:
 def _words(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Every word of a column as written, and its row.
 
-    All texts are one array of bytes; a word begins where a byte of a word follows none, or a row
-    begins. What is left when the other bytes are gone are the words, one after the other.
+    All texts are one array of bytes. A word begins at a word byte that follows another byte or
+    begins a row. Without the bytes in between, the words are contiguous.
     """
     texts = column.cast(pa.large_string()).fill_null("")
     ends = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, 8 * texts.offset)
@@ -117,7 +117,7 @@ def _words(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
 
 
 def _inside_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """For each byte of a UTF-8 text whether it belongs to a word."""
+    """For each byte of a UTF-8 text, whether it belongs to a word."""
     table = _word_table()
     if data.max() < 128:
         return table[data]
@@ -129,7 +129,7 @@ def _inside_words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 @cache
 def _word_table() -> npt.NDArray[np.bool_]:
-    """For every code point whether it belongs to words."""
+    """For every code point, whether it belongs to words."""
     table = np.zeros(0x110000, np.bool_)
     for first, last in word_ranges():
         table[first : last + 1] = True
@@ -138,7 +138,7 @@ def _word_table() -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=1 << 17)
 def _term(word: str) -> str | None:
-    """The term of one word; none if it is not indexed."""
+    """The term of one word; ``None`` if it is not indexed."""
     if len(word.encode("utf-8")) >= MAX_WORD_BYTES:
         return None
     term = stem(lower(word))

@@ -1,16 +1,16 @@
-"""Which characters belong to words: the letters, marks and digits of the text indexes.
+"""The characters of words: the letters, marks and digits of the text indexes.
 
 Lance splits a text at every character that is neither alphabetic nor numeric in Unicode. Its
-edition of Unicode is newer than that of most Pythons, and regular expressions have no such class,
-so the ranges are listed here, and the newer letters in lower case and in ASCII. A test compares
-them with Lance, character by character.
+Unicode version is newer than that of most Python versions, and regular expressions have no such
+class. So the ranges are listed here, and the lower-case and ASCII forms of the newer letters. A
+test compares them with Lance, character by character.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# Capitals that came with Unicode 15 to 17: first, last, and how far the small letter is away.
+# Capitals added in Unicode 15 to 17: first, last, and the offset of the small letter.
 _NEWER_CAPITALS = (
     (0x1C89, 0x1C89, 1),
     (0xA7CB, 0xA7CB, 0x264 - 0xA7CB),
@@ -28,7 +28,7 @@ _NEWER_LOWER = {
     for first, last, distance in _NEWER_CAPITALS
     for letter in range(first, last + 1)
 }
-# What the index writes in ASCII although Unicode does not decompose it, or only since lately.
+# Characters that the index folds to ASCII although Unicode has no, or only a recent, decomposition.
 _FOLDED_TEXT = """
 ß:ss Æ:AE æ:ae Œ:OE œ:oe Ø:O ø:o Ł:L ł:l Đ:D Ð:D đ:d ð:d Þ:TH þ:th Ħ:H ħ:h Ŧ:T ŧ:t Ŋ:N ŋ:n ı:i
 ĸ:k ſ:s
@@ -145,7 +145,7 @@ def word_ranges() -> list[tuple[int, int]]:
 
 
 def lower(word: str) -> str:
-    """A word in lower case, letter by letter: in context, Python would write some differently.
+    """A word in lower case, letter by letter: Python's ``lower`` depends on the context.
 
     >>> lower("ΟΔΟΣ")
     'οδοσ'

@@ -1,13 +1,14 @@
-"""BM25: the rows that match a text query, best first; and the fusion of two rankings.
+"""BM25 ranking of the rows that match a text query, and the fusion of two rankings.
 
-A row scores, for every word of the query, idf · (k1 + 1) · f / (f + k1 · (1 − b + b · l / L)): f is
-how often its text has the word, l how many words it has, L the average, and idf
-ln((N − n + ½) / (n + ½) + 1) for n of N texts with the word. Texts without any word do not count.
+The score of a row is the sum, over the words of the query, of
+idf · (k1 + 1) · f / (f + k1 · (1 − b + b · l / L)): f is the frequency of the word in the text, l
+the number of words of the text, L the average of l, and idf is ln((N − n + ½) / (n + ½) + 1) for n
+of N texts with the word. Texts without any word are not counted.
 
-The numbers N, n and L come from the part of the table that the text index covers, as the index
-counts them: texts of deleted rows stay in N until the index is rebuilt. Rows outside are scored
-with the same numbers; there n counts the live rows, and L is the average of the first texts of the
-covered part, because the index does not report it. Without an index all texts count, exactly.
+N, n and L come from the part of the table that the text index covers, as the index counts them:
+texts of deleted rows stay in N until the index is rebuilt. Rows outside the index are scored with
+the same statistics, except that n counts the live rows, and L is the average of the first texts of
+the covered part, because the index does not report it. Without an index the statistics are exact.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class TextStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Matches:
-    """Rows that have a term: how long their texts are, and how often they have each term."""
+    """Rows that have a term: the lengths of their texts, and the frequency of each term."""
 
     row_ids: RowIds
     lengths: npt.NDArray[np.int64]
@@ -70,7 +71,7 @@ def bm25(
     limit: int | None = None,
     check: Check = unlimited,
 ) -> Hits:
-    """The rows that match any word, best first, equal scores by row id.
+    """The rows that match any word, by descending score, equal scores by row id.
 
     With ``candidates`` only those rows are ranked; the scores do not depend on them. ``check``
     runs while texts are read.
@@ -99,7 +100,7 @@ def bm25(
 
 
 def best_first(hits: Hits) -> Hits:
-    """Hits by falling score, equal ones by row id."""
+    """Hits by descending score, equal scores by row id."""
     order = np.lexsort((hits.row_ids, -hits.scores))
     return Hits(hits.row_ids[order], hits.scores[order])
 
@@ -110,7 +111,7 @@ def _covered(table: Table, index: SearchIndex, query: str, limit: int | None = N
 
 
 def _best(table: Table, index: SearchIndex, query: str, limit: int) -> Hits:
-    """The best rows without reading all: more are requested until no tie is cut in two."""
+    """The best rows without reading all: more are requested until the limit splits no tie."""
     count = limit + 16
     while True:
         hits = best_first(_covered(table, index, query, count))
@@ -177,8 +178,8 @@ def fuse(
 ) -> Hits:
     """Rows of two rankings, best first, with their fused scores.
 
-    A row scores 1 / (k + rank + 1) for each ranking it is in, ranks counted from 0. Equal scores
-    keep the order of the primary ranking; rows that are only in the secondary come after those.
+    A row scores 1 / (k + rank + 1) for each ranking it is in, with ranks from 0. Equal scores
+    keep the order of the primary ranking; rows only in the secondary ranking come after those.
 
     >>> a, b = np.array([7, 8], np.uint64), np.array([8, 9], np.uint64)
     >>> fuse(a, b, 1).row_ids.tolist()

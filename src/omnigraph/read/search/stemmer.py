@@ -1,8 +1,8 @@
-"""The English Snowball stemmer ("Porter 2") as of Snowball 3: that of the text indexes.
+"""The English Snowball stemmer ("Porter 2") of Snowball 3, which the text indexes use.
 
-It is implemented here because its rules change between releases, and a package of another edition
-than the index would find other rows. Words are in lower case and without apostrophes: the tokeniser
-splits at them.
+It is implemented here because its rules change between releases, and a package of another release
+than the index would match other rows. Words are in lower case and without apostrophes: the
+tokeniser splits at them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WHOLE_WORDS = {
 _KEPT_BEFORE_EED = frozenset({"succ", "proc", "exc"})
 _KEPT_BEFORE_ING = frozenset({"even", "cann", "inn", "earr", "herr", "out"})
 
-# Suffixes by the step that handles them, with their replacements; the longest come first.
+# Suffixes by the step that handles them, with their replacements; the longest first.
 _STEP_2_TEXT = """
 ational:ate fulness:ful iveness:ive ization:ize ousness:ous biliti:ble lessli:less tional:tion
 ogist:og alism:al aliti:al ation:ate entli:ent fulli:ful iviti:ive ousli:ous abli:able alli:al
@@ -79,7 +79,7 @@ def _mark_consonant_y(word: str) -> str:
 
 
 def _regions(word: str) -> tuple[int, int]:
-    """Where the regions R1 and R2 begin."""
+    """The start indices of the regions R1 and R2."""
     first = next((len(p) for p in _R1_PREFIXES if word.startswith(p)), -1)
     if first < 0:
         first = _after_vowel_and_consonant(word, 0)
@@ -137,7 +137,7 @@ def _past_and_gerund(word: str, first: int) -> str:
 
 
 def _repaired(base: str, first: int) -> str:
-    """A word whose ``ed`` or ``ing`` is gone: hop(p)ed, hop(e)d."""
+    """Repair a word after the removal of ``ed`` or ``ing``: hopp(ed) to hop, hop(ed) to hope."""
     if base.endswith(("at", "bl", "iz")):
         return base + "e"
     if base[-2:] in _DOUBLES:
@@ -155,7 +155,7 @@ def _final_y(word: str) -> str:
 
 
 def _longest(suffixes: Iterable[str], word: str) -> str:
-    """The first suffix that a word has."""
+    """The first of the suffixes that the word ends with."""
     return next((suffix for suffix in suffixes if word.endswith(suffix)), "")
 
 

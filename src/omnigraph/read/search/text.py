@@ -1,9 +1,9 @@
-"""Text search: which rows match, the same with and without an index.
+"""Text search: the matching rows, identical with and without an index.
 
-The index answers for the fragments it covers; for all others the analyser yields the same terms. A
+The index is used for the fragments it covers; for all others the analyser yields the same terms. A
 query matches a row that has any of its terms. A fuzzy query matches a row with a term that is at
-most a few edits away from a word of the query as written: not lower-cased, not stemmed, which is
-what the indexes do. A null matches nothing, nor does a query without terms.
+most a few edits away from a word of the query as written (neither lower-cased nor stemmed, like the
+indexes). A null matches nothing, nor does a query without terms.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from omnigraph.storage.tables.search import RowIds, column_batches, text_hits, t
 from omnigraph.storage.tables.table import Table
 
 DEFAULT_EDITS = 2
-# Longer than any term: with so many edits every term is near every other.
+# Longer than any term: with this many edits every term matches every other.
 _MOST_EDITS = 255
-# So many texts in memory are analysed at once.
+# The number of texts in memory that are analysed at once.
 _BLOCK = 16_384
 _NO_ROWS: RowIds = np.empty(0, np.uint64)
 
@@ -81,7 +81,7 @@ def query_terms(query: str, edits: int) -> list[str]:
 
 
 def allowed_edits(function: TextFunction, max_edits: int | None) -> int:
-    """How many edits a call allows: 2 by default for ``fuzzy``, none for the others."""
+    """The number of edits that a call allows: 2 by default for ``fuzzy``, 0 for the others."""
     if function is not TextFunction.FUZZY:
         return 0
     if max_edits is None:
@@ -116,7 +116,7 @@ def analysed_batches(
     limit: int | None = None,
     check: Check = unlimited,
 ) -> Iterator[tuple[RowIds, Analysed]]:
-    """The terms of a column with the row ids, batch by batch."""
+    """The terms of a column and the row ids, batch by batch."""
     for batch in column_batches(table, column, fragments, limit):
         check()
         row_ids = numpy_view(batch["_rowid"]).astype(np.uint64, copy=False)
@@ -131,7 +131,7 @@ def _matching_rows(analysed: Analysed, terms: Sequence[str], edits: int) -> npt.
 def near_terms(
     candidates: Sequence[str], terms: Sequence[str], edits: int
 ) -> npt.NDArray[np.bool_]:
-    """Which candidates are within some edits of a term of a query."""
+    """A mask of the candidates that are within ``edits`` of a term of a query."""
     if edits == 0:
         exact = frozenset(terms)
         return np.fromiter((term in exact for term in candidates), np.bool_, len(candidates))
@@ -142,9 +142,9 @@ def near_terms(
 
 
 def within_edits(terms: Sequence[str], wanted: str, edits: int) -> npt.NDArray[np.bool_]:
-    """For each term, whether it is within some edits of another, as the text indexes count them.
+    """For each term, whether it is within ``edits`` of ``wanted``, as the text indexes count.
 
-    An edit inserts, removes or replaces one character; two swapped ones are two edits.
+    An edit inserts, removes or replaces one character; swapping two characters is two edits.
 
     >>> within_edits(["fox", "ox", "xof", "whale"], "fox", 1).tolist()
     [True, True, False, False]
@@ -163,7 +163,7 @@ def within_edits(terms: Sequence[str], wanted: str, edits: int) -> npt.NDArray[n
 def _distances(
     terms: list[str], lengths: npt.NDArray[np.int64], wanted: str
 ) -> npt.NDArray[np.int32]:
-    """The edit distance of every term at once: one table, one layer for each term."""
+    """The edit distance of every term, computed at once: one table with a layer per term."""
     width = max(1, int(lengths.max()))
     letters = np.array(terms, dtype=f"<U{width}").view(np.uint32).reshape(len(terms), width)
     row = np.broadcast_to(np.arange(width + 1, dtype=np.int32), (len(terms), width + 1)).copy()

@@ -1,10 +1,10 @@
-"""Vector search: the rows nearest to a vector, and how far given rows are.
+"""Vector search: the rows nearest to a vector, and the distances of given rows.
 
 Order and distances are always those of an exact 64-bit computation. An index, or Lance's own brute
 force, only yields candidates; their distances are then computed here, and more candidates are
-requested while a tie could be cut in two. With an approximate index (``method``, ``probes``) rows
-may be missing, never wrong. Rows without a vector are never near, nor, by cosine, are those whose
-vector is zero: their distance is not defined.
+requested while the limit could split a tie. With an approximate index (``method``, ``probes``) rows
+may be missing, but distances are never wrong. Rows without a vector are never returned, nor are, by
+cosine, rows whose vector is zero: their distance is undefined.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 _ANNOTATION = "vector"
 _CHUNK_BYTES = 32 << 20
-# Distances of Lance are in 32 bits; those closer than this may be in either order.
+# Lance computes distances in 32 bits; closer ones than this may be in either order.
 _ROUNDING = 1e-4
 
 
 class Metric(StrEnum):
-    """The distance of two vectors.
+    """The distance function of two vectors.
 
     ``cosine`` is 1 − cos, ``l2`` the Euclidean distance, ``dot`` 1 − the inner product.
     """
@@ -54,7 +54,7 @@ class Metric(StrEnum):
 
 
 def metric_of(prop: Property) -> Metric:
-    """The metric of a vector property; cosine unless the schema says otherwise."""
+    """The metric of a vector property; cosine unless the schema sets another."""
     annotation = prop.annotation(_ANNOTATION)
     if annotation is None or not annotation.value:
         return Metric.COSINE
@@ -69,7 +69,7 @@ def metric_of(prop: Property) -> Metric:
 
 
 def probes_of(prop: Property) -> int | None:
-    """How many partitions of an index a search probes, if the schema says so."""
+    """The number of index partitions that a search probes, if the schema sets it."""
     try:
         return vector_options(prop.type, prop.annotation(_ANNOTATION)).probes
     except VectorOptionError:
@@ -91,9 +91,9 @@ def nearest(
 ) -> Hits:
     """The k rows nearest to a vector with their distances, nearest first, ties by row id.
 
-    Only rows that the condition keeps and that are among the candidates are looked at. With
-    ``ties``, those that are as near as the last one are there too. ``check`` runs while vectors
-    are read; ``probes`` is for indexes that need not be asked in full.
+    Only rows that pass the condition and are among the candidates are considered. With ``ties``,
+    rows at the distance of the last one are included. ``check`` runs while vectors are read;
+    ``probes`` limits the partitions that an approximate index searches.
     """
     vector = checked_query(table, column, query, metric)
     if k <= 0 or (candidates is not None and not len(candidates)):
@@ -126,7 +126,7 @@ def distances(
     metric: Metric = Metric.COSINE,
     check: Check = unlimited,
 ) -> Floats:
-    """The distance of each row from a vector; NaN where it is not defined."""
+    """The distance of each row from a vector; NaN where it is undefined."""
     vector = checked_query(table, column, query, metric)
     rows, back = np.unique(row_ids, return_inverse=True)
     unique = np.full(len(rows), np.nan)
@@ -140,7 +140,7 @@ def distances(
 def checked_query(
     table: Table, column: str, query: npt.ArrayLike, metric: Metric
 ) -> npt.NDArray[np.float32]:
-    """The vector of a query, if it can be compared with those of a property."""
+    """The vector of a query; raises if it cannot be compared with those of the property."""
     vector = np.asarray(query, np.float32)
     size = table.schema.field(column).type.list_size
     if vector.shape != (size,):
@@ -175,7 +175,7 @@ def measure(
     wide, target = vectors.astype(np.float64), query.astype(np.float64)
     result: Floats
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # Row by row, not as one matrix product: equal vectors have to have equal distances.
+        # Row by row, not as one matrix product: equal vectors must have equal distances.
         if metric is Metric.L2:
             difference = wide - target
             result = np.sqrt(np.vecdot(difference, difference))
@@ -198,7 +198,7 @@ def _searched(
     check: Check,
     probes: int | None,
 ) -> Hits | None:
-    """At least the k nearest rows; none when Lance cannot evaluate the condition."""
+    """At least the k nearest rows; ``None`` if Lance cannot evaluate the condition."""
     count = k + max(16, k // 4)
     while True:
         check()
@@ -216,7 +216,7 @@ def _searched(
 
 
 def _gap(scores: Floats, k: int) -> bool:
-    """Whether the last of many rows is clearly farther than the k-th."""
+    """Whether the last row is clearly farther than the k-th."""
     if len(scores) <= k:
         return False
     last = float(scores[-1])
@@ -224,7 +224,7 @@ def _gap(scores: Floats, k: int) -> bool:
 
 
 def _nearest_first(row_ids: RowIds, scores: Floats) -> Hits:
-    """Hits by growing distance, ties by row id, without undefined distances."""
+    """Hits by ascending distance, ties by row id, without undefined distances."""
     is_defined = ~np.isnan(scores)
     row_ids, scores = row_ids[is_defined], scores[is_defined]
     order = np.lexsort((row_ids, scores))
