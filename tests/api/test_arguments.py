@@ -97,7 +97,7 @@ def test_what_is_wanted_is_said(graph, call, text):
 @pytest.mark.parametrize("source", ["", "  ", "// a comment", "/* one */", "// a\n"])
 def test_a_text_without_a_query_is_not_taken_for_a_file(graph, source):
     for call in (graph.query, graph.mutate, graph.snapshot().explain):
-        with pytest.raises(InputError, match="the text holds no query"):
+        with pytest.raises(InputError, match="the text contains no query"):
             call(source)
 
 

@@ -1,4 +1,4 @@
-"""``Result``: the rows of a query as an Arrow stream; the modules beside this one convert them."""
+"""``Result``: the rows of a query as an Arrow stream. Other modules of the package convert them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHOWN_AS_TEXT = 10
 
 
 class Result:
-    """The rows of a query, pulled batch by batch as they are asked for, and kept.
+    """The rows of a query, computed batch by batch on demand, and cached.
 
-    It is an Arrow stream, so that every library that reads one takes it as it is. Reading it
-    again gives the same rows again. For one reader at a time.
+    It implements the Arrow stream interface, so other libraries can read it directly. It can be
+    read several times, by one reader at a time.
 
     >>> from omnigraph.lang.types import PropType, Scalar
     >>> column = ResultColumn("p.name", PropType(Scalar.STRING))
@@ -52,14 +52,14 @@ class Result:
         self._links = tuple(links)
         self.query_name = query_name
         self.target = dict(target)
-        """Which branch or snapshot was read."""
+        """The branch or snapshot that was read."""
         self._stream = BatchStream(self._columns, batches, close, schema)
 
     # -- shape ---------------------------------------------------------------------------
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns, in order; a name may be there twice."""
+        """The names of the columns, in order; a name may occur twice."""
         return [column.name for column in self._columns]
 
     @property
@@ -69,20 +69,20 @@ class Result:
 
     @property
     def row_count(self) -> int:
-        """How many rows there are; asking pulls all of them."""
+        """The number of rows; computes all of them."""
         return sum(batch.num_rows for batch in self._stream)
 
     def __len__(self) -> int:
         return self.row_count
 
     def __bool__(self) -> bool:
-        """Whether there is a row, without pulling more than one batch for it."""
+        """Whether there are rows; computes at most one batch."""
         return any(True for _ in self._stream)
 
     # -- Python --------------------------------------------------------------------------
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Arrow record batches, each pulled when it is reached.
+        """The rows as Arrow record batches, each computed on demand.
 
         >>> [batch.num_rows for batch in result.batches()]
         [2]
@@ -134,7 +134,7 @@ class Result:
         return pa.Table.from_batches(list(self._stream), self.schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader, which pulls them batch by batch.
+        """The rows as an Arrow reader, which computes them batch by batch.
 
         >>> result.to_reader().read_next_batch().num_rows
         2
@@ -206,7 +206,7 @@ class Result:
         return to_polars(self._columns, self.to_arrow())
 
     def to_networkx(self) -> Any:
-        """A networkx multigraph of the nodes that were returned and the edges between them.
+        """A networkx multigraph of the returned nodes and the edges between them.
 
         A node is ``(type, id)``, with its returned properties as attributes. There is an edge
         for every pair of returned variables that the query joins.
@@ -228,9 +228,9 @@ class Result:
 
     @public
     def json_rows(self, form: JsonForm = "native") -> list[dict[str, Any]]:
-        """The rows as dicts of what JSON can spell.
+        """The rows as dicts of JSON values.
 
-        ``native`` keeps every integer a number; ``sdk`` writes 64-bit integers as strings where
+        ``native`` writes every integer as a number; ``sdk`` writes 64-bit integers as strings if
         JavaScript would round them.
 
         Raises:
@@ -263,7 +263,7 @@ class Result:
 
     @public
     def envelope(self, form: JsonForm = "native") -> dict[str, Any]:
-        """The rows with what they answer, as the command line and the server give them out.
+        """The rows with query name and target, as the command line and the server return them.
 
         Raises:
             InputError: ``form`` is invalid, or two columns have the same name.
@@ -280,7 +280,7 @@ class Result:
             "rows": rows,
         }
 
-    # -- for people ----------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         from omnigraph.result.notebook import text_table
@@ -302,10 +302,10 @@ class Result:
         is_complete = not more or self._stream.complete
         return html_page(self._columns, self._links, rows, self.row_count if is_complete else None)
 
-    # -- the end -------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give up what has not been pulled. What has been read completely stays readable.
+        """Cancel the computation of further rows. A result that was read completely stays readable.
 
         >>> result.close()
         """
@@ -320,12 +320,12 @@ class Result:
     # -- inside --------------------------------------------------------------------------
 
     def _keys(self) -> list[str]:
-        """The names, where each must be there once: a row of objects has one place for it."""
+        """The names of the columns; raises if one occurs twice, since rows are dicts."""
         names = [column.name for column in self._columns]
         for position, name in enumerate(names):
             if name in names[:position]:
                 raise InputError(
-                    f"two columns are called `{name}`, and an object holds a name only once",
+                    f"two columns are called `{name}`; rows as objects need distinct names",
                     hint=f"name one of them with `as`, or read columns by position with "
                     f"to_arrow(): {', '.join(names)}",
                     details={"column": name},
@@ -339,7 +339,7 @@ class Result:
         ]
 
     def _first(self, count: int) -> tuple[list[tuple[Any, ...]], bool]:
-        """The first rows by position, and whether there are more; pulls no more than it needs."""
+        """The first rows by position, and whether there are more; computes only what is needed."""
         rows: list[tuple[Any, ...]] = []
         for batch in self._stream:
             wanted = batch.slice(0, count + 1 - len(rows))
@@ -352,8 +352,9 @@ class Result:
 class BatchStream:
     """Record batches of one schema, from an iterable that is read at most once.
 
-    What failed once fails again: the rows before a failure never pass for the whole. ``close``
-    is called exactly once, at the end, after a failure, or when nobody holds the stream.
+    A failure is raised again by every later read: the rows before it never look like the whole
+    result. ``close`` is called exactly once: at the end, after a failure, or when the stream is
+    garbage-collected.
     """
 
     def __init__(
@@ -364,8 +365,8 @@ class BatchStream:
         schema: pa.Schema | None = None,
     ) -> None:
         self.schema = schema or pa.schema([arrow_field(c.name, c.type) for c in columns])
-        """What every batch is brought to; the types come from the query, not from the rows."""
-        self._kept: list[pa.RecordBatch] = []
+        """The schema of every batch; the types come from the query, not from the rows."""
+        self._batches: list[pa.RecordBatch] = []
         self._source: Iterator[pa.RecordBatch] | None = None
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
@@ -374,13 +375,13 @@ class BatchStream:
             self._release = weakref.finalize(self, close)
             self._release.atexit = False
         if isinstance(batches, pa.Table):
-            self._kept += [self._conforming(b) for b in batches.to_batches() if b.num_rows]
+            self._batches += [self._conforming(b) for b in batches.to_batches() if b.num_rows]
             self._end(None)
         else:
             self._source = iter(batches)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches from the first on; several may iterate, each sees all of them."""
+        """The batches from the first on; several iterators may exist, each yields all of them."""
         position = 0
         while (batch := self._batch(position)) is not None:
             yield batch
@@ -388,24 +389,24 @@ class BatchStream:
 
     @property
     def complete(self) -> bool:
-        """Whether the last batch has been pulled."""
+        """Whether the last batch has been computed."""
         return self._source is None and self._failure is None
 
     def close(self) -> None:
-        """Give the rest up."""
+        """Cancel the computation of further batches."""
         with self._lock:
             if self._source is not None:
                 self._end(Closed("the result was closed before all of it was read"))
 
     def _batch(self, position: int) -> pa.RecordBatch | None:
         with self._lock:
-            while position >= len(self._kept):
+            while position >= len(self._batches):
                 if self._failure is not None:
                     raise self._failure
                 if self._source is None:
                     return None
                 self._pull(self._source)
-            return self._kept[position]
+            return self._batches[position]
 
     def _pull(self, source: Iterator[pa.RecordBatch]) -> None:
         try:
@@ -413,7 +414,7 @@ class BatchStream:
             if batch is None:
                 self._end(None)
             elif batch.num_rows:
-                self._kept.append(self._conforming(batch))
+                self._batches.append(self._conforming(batch))
         except BaseException as error:
             interrupted = not isinstance(error, Exception)
             self._end(Cancelled("reading the result was interrupted") if interrupted else error)
@@ -425,20 +426,20 @@ class BatchStream:
             self._release()
 
     def _conforming(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch under the names of the result; its types must be right already."""
+        """The batch with the column names of the result; its types must be equal already."""
         schema = self.schema
         if batch.schema.equals(schema):
             return batch
         if batch.schema.types != schema.types:
             raise InternalError(
-                f"a batch holds ({', '.join(map(str, batch.schema.types))}) "
-                f"where ({', '.join(map(str, schema.types))}) was promised"
+                f"a batch has the types ({', '.join(map(str, batch.schema.types))}) "
+                f"instead of ({', '.join(map(str, schema.types))})"
             )
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 class _Sink(io.RawIOBase):
-    """A function that writes, as the file that Arrow asks for."""
+    """Adapts a write function to the file interface that Arrow requires."""
 
     def __init__(self, write: Callable[[bytes], Any]) -> None:
         self._write = write

@@ -389,7 +389,7 @@ def _refuse_mixed_blobs(catalog: Catalog, plan: MutationPlan) -> None:
         if seen.setdefault(entity_type.table_key, blobs) != blobs:
             raise InputError(
                 f"{entity_type.name}: the updates of one query must assign the same Blob "
-                "properties, and all of them beside an insert",
+                "properties, and all of them if it also inserts",
                 hint="Split the mutation",
             )
 

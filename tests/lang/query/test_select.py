@@ -34,7 +34,7 @@ def test_several_queries_need_a_name():
 
 @pytest.mark.parametrize("name", [None, "people"])
 def test_an_empty_file_has_nothing_to_select(name):
-    with pytest.raises(InputError, match="the text holds no query") as caught:
+    with pytest.raises(InputError, match="the text contains no query") as caught:
         select_query(file(), name)
     assert "query name()" in caught.value.hint
 

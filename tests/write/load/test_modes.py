@@ -336,8 +336,8 @@ def test_values_beside_data_are_ignored_and_counted(filled):
 )
 def test_strict_properties_refuse_values_beside_data(filled, record, field):
     message = is_refused(filled, LoadError, [record], strict_properties=True)
-    assert f"'{field}' stands beside 'data'" in message
-    assert message.endswith("put it into 'data'")
+    assert f"unknown field '{field}' beside 'data'" in message
+    assert message.endswith("move it into 'data'")
 
 
 def test_unknown_properties_are_ignored_and_counted(filled):

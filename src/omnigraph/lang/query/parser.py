@@ -1,4 +1,4 @@
-"""Query text to syntax tree: whole files, query heads, reads and mutations; picking one query."""
+"""Parses query files: query heads, reads and mutations; and selects one query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from omnigraph.lang.types import (
 
 
 def duplicate_names(source: Source, file: ast.QueryFile) -> list[Diagnostic]:
-    """A finding for every query whose name was already taken in the file (Q001)."""
+    """A finding for every query whose name is already used in the file (Q001)."""
     first: dict[str, ast.Query] = {}
     findings: list[Diagnostic] = []
     for query in file.queries:
@@ -32,7 +32,7 @@ def duplicate_names(source: Source, file: ast.QueryFile) -> list[Diagnostic]:
 
 
 def read_queries(source: Source) -> ast.QueryFile:
-    """The queries of a text; raises ``QueryError`` when it does not parse."""
+    """The queries of a text; raises ``QueryError`` if it does not parse."""
     file, problems = parse_queries(source)
     problems = problems or duplicate_names(source, file)
     if problems:
@@ -41,10 +41,10 @@ def read_queries(source: Source) -> ast.QueryFile:
 
 
 def select_query(file: ast.QueryFile, name: str | None = None) -> ast.Query:
-    """The query of that name; without a name, the only one there is."""
+    """The query of that name; without a name, the only query of the file."""
     if not file.queries:
         hint = "write `query name() { … }`, or pass the path of a .gq file"
-        raise InputError("the text holds no query", hint=hint)
+        raise InputError("the text contains no query", hint=hint)
     if name is None:
         if len(file.queries) == 1:
             return file.queries[0]
@@ -60,7 +60,7 @@ def select_query(file: ast.QueryFile, name: str | None = None) -> ast.Query:
 
 
 def parse_queries(source: Source | str) -> tuple[ast.QueryFile, list[Diagnostic]]:
-    """Read every query of a text; what cannot be read is reported, the rest is kept.
+    """Parse every query of a text; unreadable parts are reported, the rest is returned.
 
     >>> file, problems = parse_queries('query q() { match { $p: Person } return { $p.name } }')
     >>> [query.name for query in file.queries], problems
@@ -254,7 +254,7 @@ class QueryParser(ClauseParser):
         start = self.token.start
         alone = self.ahead().text in (",", "}", "asc", "desc")
         if alone and self.token.kind is Kind.IDENT and self.token.text in aliases:
-            # An alias may be called `null` or `not`; here it means the column.
+            # An alias may be called `null` or `not`; here the word refers to the column.
             token = self.advance()
             expr: ast.Expr = ast.NameExpr(token.text, span=token.span)
         else:

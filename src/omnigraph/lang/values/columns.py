@@ -1,9 +1,9 @@
-"""Columns of loose values into exact Arrow columns, and back.
+"""Converts columns of untyped values to exact Arrow columns, and back.
 
 A column is converted in one step when every value has an expected Python type; only a column with
-a problem is converted value by value, to report it. Nothing is rounded on the way back either:
-integers are Python integers, dates and moments keep their day and their millisecond. Moments are
-in UTC and carry no zone.
+a problem is converted value by value, to report it. The way back is exact too: integers are Python
+integers, dates and date-times are exact to the day and the millisecond. Date-times are in UTC and
+have no time zone.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def convert_column(
 ) -> tuple[pa.Array, list[ValueProblem]]:
     """A column of exactly its type, with null where a value does not fit.
 
-    ``is_typed`` says that the values come from a strict decoder, so that their Python types need
-    no check. ``read_blob`` replaces the conversion of Blobs, where local files may be read.
+    ``is_typed`` is whether the values come from a strict decoder, so that their Python types need
+    no check. ``read_blob`` replaces the conversion of Blobs, if local files may be read.
 
     >>> convert_column("age", PropType(Scalar.I32), [1, None, 2.5])[1][0].message
     '2.5 is not an I32'
@@ -101,7 +101,7 @@ def _convert_at_once(
 
 
 def _has_types(type_: PropType, values: Sequence[Any], expected: set[type]) -> bool:
-    """Whether all values, or all items of lists, are of Python types that Arrow takes exactly."""
+    """Whether all values, or all items of lists, have Python types that Arrow converts exactly."""
     if type_.is_list or type_.is_vector:
         if not set(map(type, values)) <= {list, _NONE}:
             return False
@@ -151,7 +151,7 @@ def _parse_item(parse: Callable[[Any], Any], position: int, item: Any) -> Any:
 
 
 def flaw(type_: PropType, column: pa.Array) -> str | None:
-    """What is wrong with a column although Arrow can hold it; ``None`` if nothing is.
+    """The reason why a column that Arrow can hold is invalid; ``None`` if it is valid.
 
     >>> flaw(PropType(Scalar.F64), pa.array([1.5, float("inf")]))
     'holds a number that is not finite'
@@ -162,7 +162,9 @@ def flaw(type_: PropType, column: pa.Array) -> str | None:
         if flat.null_count:
             return "holds a list with a null in it"
     if type_.scalar in _UNITS_PER_DAY:
-        return None if _is_in_calendar(type_.scalar, flat) else f"holds no {type_.scalar}"
+        if _is_in_calendar(type_.scalar, flat):
+            return None
+        return f"holds a value outside the range of {type_.scalar}"
     if not type_.scalar.is_float and not type_.is_vector:
         return None
     if not _is_finite(flat):
@@ -214,9 +216,9 @@ def json_values(array: pa.Array, type_: PropType, name: str, form: JsonForm) -> 
 
 
 def exported_values(column: pa.Array, type_: PropType) -> list[Any]:
-    """The values of a column in exported records; ``ValueError`` names what JSON cannot hold."""
+    """The values of a column in exported records; raises ``ValueError`` if JSON cannot hold one."""
     if type_.scalar is Scalar.DATE:
-        # Days since 1970, which exist whatever the year.
+        # Days since 1970, which have no limit of the year.
         column = column.cast(pa.list_(pa.int32()) if type_.is_list else pa.int32())
     elif type_.scalar.is_float or type_.is_vector:
         flat = column.flatten() if type_.is_list or type_.is_vector else column
@@ -245,7 +247,7 @@ def _map_values(
 def json_rows(rows: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
     """Rows as dicts of JSON values, by the columns of a schema.
 
-    A value of a wider type than the schema has, which it cannot hold, is shown as it is.
+    A value of a wider type that the column of the schema cannot hold is returned unchanged.
     """
     columns = [_narrowed(rows[field.name].combine_chunks(), field.type) for field in schema]
     return [dict(zip(schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -270,7 +272,7 @@ def _plain_values(column: pa.Array) -> list[Any]:
     try:
         return [_plain(value) for value in column.to_pylist()]
     except (ValueError, OverflowError):
-        # A day that Python's calendar does not have.
+        # A day outside the range of Python's dates.
         return [str(column[row]) for row in range(len(column))]
 
 

@@ -91,7 +91,7 @@ class _Check:
             rows = table.count()
             problems.count(rows=rows)
             if rows != pin.row_count:
-                message = f"'{pin.table_key}' has {rows} rows, the graph says {pin.row_count}"
+                message = f"'{pin.table_key}' has {rows} rows, not {pin.row_count} as recorded"
                 self._add(ProblemCode.ROW_COUNT_DIFFERS, message, FROM_BACKUP)
             if self._entity_type is None:
                 return

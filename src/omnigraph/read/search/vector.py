@@ -63,7 +63,7 @@ def metric_of(prop: Property) -> Metric:
     except ValueError:
         names = ", ".join(Metric)
         raise InputError(
-            f"property '{prop.name}' asks for the unknown vector metric '{annotation.value}'",
+            f"property '{prop.name}' has the unknown vector metric '{annotation.value}'",
             hint=f"the metrics are {names}",
         ) from None
 

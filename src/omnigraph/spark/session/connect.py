@@ -45,7 +45,7 @@ def connected(config: SparkConfig) -> SparkSession:
     except grpc.FutureTimeoutError:
         raise SparkUnavailable(
             f"no Spark Connect server answers at {server}",
-            hint="check the address, that the server runs, and whether it wants use_ssl=true",
+            hint="check the address, that the server runs, and whether it requires use_ssl=true",
         ) from None
     finally:
         channel.close()

@@ -127,7 +127,7 @@ class Records:
         allowed = _EDGE if isinstance(gatherer.entity_type, EdgeType) else _NODE
         names = sorted(show(name) for name in value.keys() - allowed)
         if names and self._intake.strict_properties:
-            reason = f"'{names[0]}' stands beside 'data' and is not read; put it into 'data'"
+            reason = f"unknown field '{names[0]}' beside 'data'; move it into 'data'"
             self._refuse(line, reason, names[0])
             return False
         for name in names:

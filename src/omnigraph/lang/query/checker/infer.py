@@ -1,7 +1,7 @@
-"""The type of every expression.
+"""Infers the type of every expression.
 
-``Inference.expr`` looks the node's class up in one table; a new kind of expression is a new
-function with its entry. A function gives the typed expression, or reports what is wrong and raises
+``Inference.expr`` looks up the class of a node in one table; a new kind of expression is a new
+function with its entry. A function returns the typed expression, or reports an error and raises
 ``Invalid``.
 """
 
@@ -21,9 +21,9 @@ from omnigraph.lang.types import PropType, comparable
 
 @dataclass(slots=True)
 class Inference:
-    """The context of an expression: what it may refer to and what may appear in it.
+    """The context of an expression: its variables, and whether aggregates are allowed.
 
-    ``row`` holds the properties a bare word may name, in the predicate of a mutation.
+    ``row`` has the properties that a bare word may refer to, in the predicate of a mutation.
     """
 
     context: Context
@@ -34,7 +34,7 @@ class Inference:
     row_label: str = ""
 
     def expr(self, node: ast.Expr) -> typed.TypedExpr | None:
-        """The typed form of an expression, or ``None`` when it is invalid."""
+        """The typed form of an expression, or ``None`` if it is invalid."""
         try:
             return _RULES[type(node)](self, node)
         except Invalid:
@@ -139,7 +139,7 @@ def _property(at: Inference, node: ast.PropertyExpr) -> typed.TypedExpr:
 
 
 def property_column(at: Inference, node: ast.PropertyExpr, code: str) -> typed.Column:
-    """``$v.p`` as a column; ``code`` is what the caller reports with."""
+    """``$v.p`` as a column; ``code`` is the error code of the caller."""
     if at.row is not None:
         message = "a mutation predicate names properties without a variable"
         raise at.refuse("T11", message, node.span, f"write `{node.name}`")
@@ -181,7 +181,7 @@ def _name(at: Inference, node: ast.NameExpr) -> typed.TypedExpr:
 
 @rule(ast.CompareExpr)
 def _compare(at: Inference, node: ast.CompareExpr) -> typed.TypedExpr:
-    left, right = at.exprs(_named_like_a_literal(at, node.left), node.right)
+    left, right = at.exprs(_property_named_as_literal(at, node.left), node.right)
     if isinstance(left, typed.Entity) or isinstance(right, typed.Entity):
         message = f"cannot compare {describe(left)} with {describe(right)}"
         hint = "compare properties, as in `$a.name = $b.name`"
@@ -196,12 +196,12 @@ def _compare(at: Inference, node: ast.CompareExpr) -> typed.TypedExpr:
         message = f"cannot compare {describe(left)} with {describe(right)}"
         code = _mismatch_code(at, left, right)
         raise at.refuse(code, message, node.span, _compare_hint(left, right))
-    _warn_never(at, node, left, right)
+    _warn_pointless(at, node, left, right)
     return typed.Compare(typed.Relation(node.op.value), left, right)
 
 
-def _named_like_a_literal(at: Inference, node: ast.Expr) -> ast.Expr:
-    """The left side of a comparison in a mutation is a property, even `true` or `null`."""
+def _property_named_as_literal(at: Inference, node: ast.Expr) -> ast.Expr:
+    """The property called `true` or `null` on the left side of a comparison in a mutation."""
     if at.row is None or not isinstance(node, ast.LiteralExpr):
         return node
     if node.kind not in (ast.LiteralKind.BOOL, ast.LiteralKind.NULL):
@@ -211,7 +211,7 @@ def _named_like_a_literal(at: Inference, node: ast.Expr) -> ast.Expr:
 
 
 def _mismatch_code(at: Inference, left: typed.TypedExpr, right: typed.TypedExpr) -> str:
-    """In a mutation predicate a literal that does not fit its property is T3."""
+    """The error code of a mismatch: T3 for a literal in the predicate of a mutation."""
     constants = isinstance(left, typed.Constant) or isinstance(right, typed.Constant)
     return "T3" if at.row is not None and constants else "T7"
 
@@ -273,15 +273,15 @@ def _member(
 ) -> typed.TypedExpr:
     if item.type.is_blob or options.type.is_blob:
         raise at.refuse("T7", "Blobs cannot be compared", span)
-    options = _of_any_type(item, options)
+    options = _with_expected_type(item, options)
     if not (is_null(item) or is_null(options) or comparable(item.type, options.type.element)):
         message = f"cannot look for {describe(item)} in {describe(options)}"
         raise at.refuse(_mismatch_code(at, item, options), message, span)
     return typed.Membership(item, options)
 
 
-def _of_any_type(item: typed.TypedExpr, options: typed.TypedExpr) -> typed.TypedExpr:
-    """A list literal without values, ``[]`` or ``[null]``, takes the expected type."""
+def _with_expected_type(item: typed.TypedExpr, options: typed.TypedExpr) -> typed.TypedExpr:
+    """Give a list literal without values, ``[]`` or ``[null]``, the expected type."""
     if not isinstance(options, typed.Constant) or not isinstance(options.value, tuple):
         return options
     if is_null(item) or any(value is not None for value in options.value):
@@ -334,10 +334,10 @@ def _or(at: Inference, node: ast.OrExpr) -> typed.TypedExpr:
     return typed.Or(at.conditions(node.operands))
 
 
-def _warn_never(
+def _warn_pointless(
     at: Inference, node: ast.CompareExpr, left: typed.TypedExpr, right: typed.TypedExpr
 ) -> None:
-    """Comparisons that are legal and pointless."""
+    """Warn about comparisons with null, and with values that an enum does not have."""
     if is_null(left) or is_null(right):
         hint = "write `is null`" if node.op is ast.CompareOp.EQ else "write `is not null`"
         message = "a comparison with null is never true"
@@ -348,7 +348,7 @@ def _warn_never(
         if allowed is None or not isinstance(value, typed.Constant):
             continue
         if value.value not in allowed:
-            message = f"'{value.value}' is none of the values of the enum ({', '.join(allowed)})"
+            message = f"'{value.value}' is not a value of the enum ({', '.join(allowed)})"
             at.context.warn("L204", message, node.span, suggest(str(value.value), allowed))
 
 
