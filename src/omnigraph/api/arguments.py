@@ -1,4 +1,4 @@
-"""The annotations of the public surface: what a parameter takes beyond its plain type."""
+"""The annotations of the public API: the values that a parameter accepts beyond its type."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _path_keys(name: str, value: Mapping[Any, str]) -> None:
 
 
 Actor = Annotated[str, ArgumentRule(_actor)]
-"""Who writes, as a commit records it."""
+"""The author of a write, as recorded in the commit."""
 Label = Annotated[str, ArgumentRule(_label)]
 """A text of 1 to 1,000 characters that is not blank."""
 SchemaSource = Annotated[str | os.PathLike[str], ArgumentRule(not_blank, "text or a path")]
@@ -64,18 +64,18 @@ SchemaSource = Annotated[str | os.PathLike[str], ArgumentRule(not_blank, "text o
 QuerySource = Annotated[str | os.PathLike[str], ArgumentRule(None, "text or a path")]
 """Queries: their text, or the path of a ``.gq`` file."""
 Params = Annotated[Mapping[str, Any], UNCHECKED]
-"""The parameters of a query by name; a wrong one is a ``ParameterError``."""
+"""The parameters of a query by name; an invalid one raises ``ParameterError``."""
 TypesByFile = Annotated[Mapping[Any, str], ArgumentRule(_path_keys, "a dict of types by file name")]
 """The type of each file, by its path."""
 
 
 def source_of(given: str | os.PathLike[str], name: str) -> Source:
-    """A schema or query text, or that of a file; ``name`` is shown for a bare text.
+    """A schema or query text, or the text of a file; ``name`` is the display name of a text.
 
     >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
     '<query>'
     """
-    if isinstance(given, str) and ("{" in given or "\n" in given or _says_nothing(given)):
+    if isinstance(given, str) and ("{" in given or "\n" in given or _is_blank_line(given)):
         return Source(name, given)
     path = Path(given)
     try:
@@ -87,7 +87,7 @@ def source_of(given: str | os.PathLike[str], name: str) -> Source:
         raise InputError(f"'{path}' is not UTF-8 text") from None
 
 
-def _says_nothing(given: str) -> bool:
+def _is_blank_line(given: str) -> bool:
     """Whether one line is blank or a comment, and not the path of a file that looks like one."""
     text = given.strip()
     return not text or (text.startswith(("//", "/*")) and not Path(given).exists())

@@ -1,4 +1,4 @@
-"""Running queries on a snapshot: their rows as a ``Result``, their plan, their profile."""
+"""Runs, explains and profiles queries on a snapshot."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def run_query(
     engine: Engine,
     spark: SparkLike,
 ) -> Result:
-    """The rows of a query on the state that ``resolve`` finds.
+    """The rows of a query on the state that ``resolve`` returns.
 
-    An error shows now, not when rows are pulled. A query of this process takes its turn among
-    small queries; one on Spark does not, and closes its engine with the result.
+    Errors are raised here, not when rows are read. A query in this process passes the gate for
+    small queries; a query on Spark does not, and its engine is closed with the result.
     """
     if runs_on_spark(engine, spark):
         context = resolve()
         return _first_rows(handle, context, source, name, params, limits, handle.spark.open(spark))
-    # Nobody waits at the gate for the network: a remote state is resolved in front of it.
+    # A remote state is resolved before the gate, so that no query holds it during network I/O.
     remote = None if handle.store.root.is_local else resolve()
     with GATE:
         context = remote or resolve()
@@ -66,7 +66,7 @@ def _first_rows(
     limits: Limits,
     spark: SparkEngine | None,
 ) -> Result:
-    """A result whose first batch is there."""
+    """A result whose first batch has been computed."""
     try:
         prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
@@ -79,7 +79,7 @@ def _first_rows(
             from omnigraph.spark.query.run import execute_on_spark
 
             rows = execute_on_spark(spark, inputs, plan, prepared.info, guard)
-        batches = _lasting(inputs, rows)
+        batches = _detecting_removal(inputs, rows)
         first = next(batches, None)
     except BaseException:
         if spark is not None:
@@ -96,8 +96,10 @@ def _first_rows(
     )
 
 
-def _lasting(inputs: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; what cleanup removed under them is said as such."""
+def _detecting_removal(
+    inputs: QueryContext, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The same batches; raises ``HistoryGone`` if cleanup has removed their files."""
     with detect_removal(inputs.store, inputs.snapshot):
         yield from batches
 
@@ -105,14 +107,14 @@ def _lasting(inputs: QueryContext, batches: Iterator[pa.RecordBatch]) -> Iterato
 def _joined(
     first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch], context: SnapshotContext
 ) -> Iterator[pa.RecordBatch]:
-    """All batches; the context keeps their snapshot in use until the last."""
+    """All batches; holding the context protects the snapshot from cleanup until the end."""
     if first is not None:
         yield first
     yield from rest
 
 
 def columns_of(plan: ReadPlan) -> list[ResultColumn]:
-    """The columns of a plan's result with what they hold."""
+    """The columns of a plan's result, with their types and entities."""
     columns = []
     for column in plan.columns:
         expr, entity = column.expr, None
@@ -123,7 +125,7 @@ def columns_of(plan: ReadPlan) -> list[ResultColumn]:
 
 
 def links_of(plan: ReadPlan) -> list[Link]:
-    """Which returned nodes are joined by an edge of the pattern."""
+    """The pairs of returned nodes that an edge of the pattern joins."""
     positions = {
         column.expr.variable: position
         for position, column in enumerate(plan.columns)
@@ -144,7 +146,7 @@ def links_of(plan: ReadPlan) -> list[Link]:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A plan to read: as text, or as plain data."""
+    """A query plan, as text or as plain data."""
 
     text: str
     data: Mapping[str, Any]
@@ -167,7 +169,7 @@ class Explanation:
 def explain_query(
     handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
 ) -> Explanation:
-    """A plan, and the work that it is expected to be on a snapshot; nothing runs."""
+    """A plan, with estimates for a snapshot; the query is not run."""
     from omnigraph.plan.explain import explain_json, explain_text
     from omnigraph.read.estimate import estimates
 
@@ -199,7 +201,7 @@ def profile_query(
     params: Mapping[str, Any] | None,
     limits: Limits,
 ) -> Explanation:
-    """Run a query to its end, and report the work of each step."""
+    """Run a query to its end, and report the rows, time and reads of each step."""
     from omnigraph.plan.explain import explain_json, explain_text
 
     prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
@@ -210,12 +212,12 @@ def profile_query(
     run = Run(inputs, guard, prepared.info, profiled=True)
     start = time.perf_counter()
     rows = size = 0
-    for batch in _lasting(inputs, execute(run, plan)):
+    for batch in _detecting_removal(inputs, execute(run, plan)):
         rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
     by_step = {id(report.step): report for report in run.reports}
     steps = [by_step.get(id(step)) or StepReport(step) for step in plan.pipeline]
-    # What is left of the time went into order, groups and the values that are returned.
+    # The remaining time was spent on sorting, grouping and reading the returned values.
     left = seconds - sum(report.seconds for report in steps)
     reads = run.reads() - sum(report.storage for report in steps)
     steps.append(StepReport(None, rows, max(left, 0.0), size, reads))

@@ -1,11 +1,11 @@
-"""Printing a text back in standard layout without losing a comment.
+"""Prints a text in standard layout without losing comments.
 
 Independent of the language. A formatter describes its text as ``PrintItem`` values in source
 order: the text to print and its span in the source. ``weave`` prints them and puts every comment
-back where a reader expects it:
+where a reader expects it:
 
 * comments before an item become lines above it;
-* a comment after an item on the same source line stays behind it;
+* a comment after an item on the same source line stays after it;
 * comments before a closing bracket stay inside the block;
 * a comment inside the text of an item (``name: /* why */ String``) moves to a line above it;
 * of several blank lines one is kept; none after an opening or before a closing bracket.
@@ -31,9 +31,9 @@ _BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
 class PrintBlock:
     """The bracketed part of an item: inner items, one per line, indented.
 
-    ``span`` runs from the opening to the closing bracket, both included. ``close`` is what is
-    printed at the end: the bracket and all that follows it, as ``}`` or ``)? @index``. With
-    ``fill`` the items share lines as far as they fit, unless there are comments among them.
+    ``span`` includes the opening and the closing bracket. ``close`` is printed at the end: the
+    bracket and everything after it, such as ``}`` or ``)? @index``. With ``fill`` the items share
+    lines as far as they fit, unless there are comments among them.
     """
 
     span: Span
@@ -46,7 +46,7 @@ class PrintBlock:
 class PrintItem:
     """One item to print.
 
-    ``span`` is the whole source text of the thing, its block included. ``text`` is the first
+    ``span`` is the whole source text of the item, including its block. ``text`` is the first
     part, up to and including the opening bracket if there is a block; further lines in it are
     indented like the first. ``flat`` is the whole item on one line, used instead when it fits
     and has no comment inside; an item without ``flat`` and with a block is always broken up,
@@ -78,7 +78,7 @@ def weave(
     } // end
     """
     printer = _Weaver(source, comments, width, indent)
-    printer.things(items, len(source.text) + 1, 0)
+    printer.print_items(items, len(source.text) + 1, 0)
     return "".join(f"{line}\n" for line in printer.lines)
 
 
@@ -92,11 +92,11 @@ class _Weaver:
         self._next = 0
         self._width = width
         self._indent = indent
-        # Where the last printed thing ended in the source; none at the start of a block.
+        # The end in the source of the last printed item; ``None`` at the start of a block.
         self._printed: int | None = None
 
-    def things(self, items: Sequence[PrintItem], limit: int, depth: int) -> None:
-        """Print items, then the comments that are left before ``limit``."""
+    def print_items(self, items: Sequence[PrintItem], limit: int, depth: int) -> None:
+        """Print items, then the remaining comments before ``limit``."""
         for index, item in enumerate(items):
             following = items[index + 1].span.start if index + 1 < len(items) else limit
             self._item(item, following, depth)
@@ -113,7 +113,7 @@ class _Weaver:
             item = PrintItem(item.span, flat)
         head_end = item.block.span.start + 1 if item.block is not None else end
         if self._pending(head_end):
-            # Comments in the middle of the text cannot stay there: they move above it.
+            # Comments in the middle of the text are moved above it.
             self._separate(start)
             while self._pending(head_end):
                 self._line(pad, self._take().text)
@@ -139,7 +139,7 @@ class _Weaver:
         if block.fill and not commented:
             self._fill([item.text for item in block.items], depth + 1)
         else:
-            self.things(block.items, end, depth + 1)
+            self.print_items(block.items, end, depth + 1)
         self._line(pad, block.close)
 
     def _fill(self, texts: Sequence[str], depth: int) -> None:
@@ -176,7 +176,7 @@ class _Weaver:
         self._printed = comment.end
 
     def _trailing(self, end: int, following: int) -> None:
-        """Comments that follow what ended at ``end``, on its line."""
+        """Print the comments on the same line after an item that ended at ``end``."""
         while self._pending(following):
             comment = self._comments[self._next]
             if comment.start < end or "\n" in self._source.text[end : comment.start]:
@@ -190,7 +190,7 @@ class _Weaver:
     # -- lines ---------------------------------------------------------------------------
 
     def _separate(self, start: int) -> None:
-        """Keep one blank line where the source has some before ``start``."""
+        """Print one blank line if the source has some before ``start``."""
         if self._printed is not None and _BLANK_LINE.search(
             self._source.text, self._printed, max(start, self._printed)
         ):
@@ -206,5 +206,5 @@ class _Weaver:
 
 
 def _comment_lines(text: str) -> list[str]:
-    """A comment without white space at line ends; its inner lines are not moved."""
+    """The lines of a comment without trailing white space; inner lines keep their indent."""
     return [line.rstrip() for line in text.split("\n")]

@@ -249,13 +249,13 @@ class _Comparison:
         touched = changed_since(table, common.version, self._schema, self._names(table))
         row_ids = touched.rows[ROW_ID].to_numpy()
         now = [touched.rows]
-        before = [self._kept(base, np.setdiff1d(row_ids, touched.created), now[0], table)]
+        before = [self._earlier_values(base, np.setdiff1d(row_ids, touched.created), now[0], table)]
         if self._earlier is not None and self._before is not None:
             states = (base, table) if _is_at(base, self._before) else (table, base)
             refilled = np.setdiff1d(self._refilled(self._earlier, *states), row_ids)
             if len(refilled):
                 now.append(rows_of(table, refilled, self._schema, None, self._names(table)))
-                before.append(self._kept(base, refilled, now[1], None))
+                before.append(self._earlier_values(base, refilled, now[1], None))
         gone = self._deleted_rows(common, path)
         before.append(rows_of(base, gone, self._schema, table, self._names(base)))
         return TableChanges(pa.concat_tables(before), pa.concat_tables(now))
@@ -277,7 +277,7 @@ class _Comparison:
             return np.empty(0, np.int64)
         return np.intersect1d(np.concatenate(row_ids), rows_where(old, None))
 
-    def _kept(
+    def _earlier_values(
         self, base: Table, row_ids: np.ndarray, now: pa.Table, table: Table | None
     ) -> pa.Table:
         """Earlier values of existing rows; columns that never change are not read again."""

@@ -55,7 +55,7 @@ def merge_rows(
 ) -> MergedRows:
     """Merge two sets of changes since one state, on top of the target."""
     both = ids_with(source.ids, target.ids)
-    schema = _loose(entity_type)
+    schema = _nullable_schema(entity_type)
     alone = rows_without(source.after, both).select(schema.names).cast(schema)
     new, changed = rows_with(alone, source.inserted), rows_with(alone, source.updated)
     merged = MergedRows(new, changed, ids_without(source.deleted, both))
@@ -106,17 +106,17 @@ class _ThreeWay:
         agreed = (self._is_ours == self._is_theirs) & ~differ
         combined = self._was & self._is_ours & self._is_theirs & ~agreed & ~clash
         decided = self._decided(np.flatnonzero(~agreed & ~combined), resolution)
-        mixed = self._mixed(np.flatnonzero(combined))
+        mixed = self._combined_rows(np.flatnonzero(combined))
         return replace(decided, changed=pa.concat_tables([mixed, decided.changed]))
 
-    def _mixed(self, rows: np.ndarray) -> pa.Table:
+    def _combined_rows(self, rows: np.ndarray) -> pa.Table:
         """Rows with the columns changed by the source, and all others from the target."""
         columns = []
         for name in self._names:
             both = pa.concat_arrays([self._theirs[name], self._ours[name]])
             indices = np.where(self._changed[name][rows], rows, rows + len(self._ids))
             columns.append(both.take(pa.array(indices)))
-        return pa.Table.from_arrays(columns, schema=_loose(self._entity_type))
+        return pa.Table.from_arrays(columns, schema=_nullable_schema(self._entity_type))
 
     # -- conflicts -----------------------------------------------------------------------
 
@@ -188,14 +188,14 @@ class _ThreeWay:
         return row_values
 
     def _table(self, rows: list[dict[str, pa.Array]]) -> pa.Table:
-        schema = _loose(self._entity_type)
+        schema = _nullable_schema(self._entity_type)
         if not rows:
             return schema.empty_table()
         columns = [pa.concat_arrays([row[name] for row in rows]) for name in schema.names]
         return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _loose(entity_type: EntityType) -> pa.Schema:
+def _nullable_schema(entity_type: EntityType) -> pa.Schema:
     """The columns of a type, all nullable: nulls are checked by the validator."""
     return pa.schema([field.with_nullable(True) for field in entity_type.arrow_schema()])
 

@@ -109,7 +109,7 @@ def _compare(op: typed.Relation, left: typed.TypedExpr, right: typed.Constant) -
             whole = typed.Constant(math.floor(number), plain)
             return typed.Compare(_BETWEEN[op], left, whole)
     if target.scalar is Scalar.F64 and isinstance(number, int):
-        return _beside(op, left, number)
+        return _compare_between_floats(op, left, number)
     return typed.Compare(op, left, right)
 
 
@@ -118,7 +118,9 @@ def _never(expr: typed.TypedExpr) -> typed.TypedExpr:
     return typed.Compare(LT, expr, expr)
 
 
-def _beside(op: typed.Relation, left: typed.TypedExpr, number: int) -> typed.TypedExpr:
+def _compare_between_floats(
+    op: typed.Relation, left: typed.TypedExpr, number: int
+) -> typed.TypedExpr:
     """A comparison of floats with an integer that no float is equal to."""
     if op is EQ:
         return _never(left)

@@ -125,14 +125,14 @@ def _aggregate(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, coun
     if expr.function is typed.AggregateFunction.COUNT:
         return arrow_view(_count(run, frame, expr, groups, count))
     if expr.distinct or expr.function in SET_FUNCTIONS:
-        frame, groups = _different_nodes(frame, expr.arg, groups, count)
+        frame, groups = _distinct_nodes(frame, expr.arg, groups, count)
         weights = frame.weights
     values = values_of(run, frame, expr.arg)
     valid = numpy_view(values.is_valid())
     if expr.function in SET_FUNCTIONS:
         return _extreme(run, values, valid, groups, count, expr)
     if expr.distinct:
-        values, groups, weights = _different(values, valid, groups)
+        values, groups, weights = _distinct_values(values, valid, groups)
         valid = np.ones(len(values), bool)
     numbers = numpy_view(values.cast(pa.float64(), safe=False).fill_null(0.0))
     counts = _sums(groups, valid.astype(np.int64), weights, count)
@@ -152,16 +152,16 @@ def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: i
     if isinstance(expr.arg, typed.Entity) and not expr.distinct:
         return _sums(groups, np.ones(frame.rows, np.int64), frame.weights, count)
     if isinstance(expr.arg, typed.Entity) and expr.arg.variable in frame.nodes:
-        return _different_numbers(frame.nodes[expr.arg.variable], groups, count)
+        return _count_distinct_nodes(frame.nodes[expr.arg.variable], groups, count)
     values = values_of(run, frame, expr.arg)
     valid = numpy_view(values.is_valid())
     if not expr.distinct:
         return _sums(groups, valid.astype(np.int64), frame.weights, count)
-    _, groups, _ = _different(values, valid, groups)
+    _, groups, _ = _distinct_values(values, valid, groups)
     return np.bincount(groups, minlength=count)
 
 
-def _different_numbers(numbers: Numbers, groups: Ints, count: int) -> Ints:
+def _count_distinct_nodes(numbers: Numbers, groups: Ints, count: int) -> Ints:
     """The number of distinct nodes of each group."""
     nodes = int(numbers.max()) + 1 if len(numbers) else 1
     if count * nodes <= _MOST_FLAGS:
@@ -173,7 +173,7 @@ def _different_numbers(numbers: Numbers, groups: Ints, count: int) -> Ints:
     return np.bincount(pairs >> 32, minlength=count)
 
 
-def _different_nodes(
+def _distinct_nodes(
     frame: Frame, arg: typed.TypedExpr, groups: Ints, count: int
 ) -> tuple[Frame, Ints]:
     """Keep each node once per group, for aggregates over distinct values."""
@@ -190,7 +190,7 @@ def _different_nodes(
     return Frame(len(own), {arg.variable: own}), pairs // nodes
 
 
-def _different(
+def _distinct_values(
     values: pa.Array, valid: npt.NDArray[np.bool_], groups: Ints
 ) -> tuple[pa.Array, Ints, None]:
     """The distinct values of each group, and the group of each value."""

@@ -61,9 +61,9 @@ def reach(
     for first in guard.between(range(0, len(starts), block)):
         block_starts = starts[first : first + block]
         if nodes is not None and len(block_starts) * nodes <= _MOST_FLAGS:
-            reached = _flagged(step, block_starts, min_hops, max_hops, nodes)
+            reached = _reach_by_flags(step, block_starts, min_hops, max_hops, nodes)
         else:
-            reached = _listed(step, block_starts, min_hops, max_hops)
+            reached = _reach_by_keys(step, block_starts, min_hops, max_hops)
         count += len(reached.owners)
         guard.hold(count * _PAIR_BYTES)
         owners.append(reached.owners + first)
@@ -73,7 +73,9 @@ def reach(
     return Reached(np.concatenate(owners), np.concatenate(targets))
 
 
-def _flagged(step: Step, starts: Numbers, min_hops: int, max_hops: int, nodes: int) -> Reached:
+def _reach_by_flags(
+    step: Step, starts: Numbers, min_hops: int, max_hops: int, nodes: int
+) -> Reached:
     """Search with one visited flag per (start, node) pair."""
     visited = np.zeros(len(starts) * nodes, bool)
     origins = np.arange(len(starts), dtype=np.int64)
@@ -111,7 +113,7 @@ def _fresh(keys: Ints, visited: npt.NDArray[np.bool_]) -> Ints:
     return np.flatnonzero(flags)
 
 
-def _listed(step: Step, starts: Numbers, min_hops: int, max_hops: int) -> Reached:
+def _reach_by_keys(step: Step, starts: Numbers, min_hops: int, max_hops: int) -> Reached:
     """Search with the visited pairs in a sorted array of 64-bit keys."""
     origins = np.arange(len(starts), dtype=np.int64)
     own = (origins << 32) | starts
