@@ -1,1 +1,1 @@
-"""What users hold: the graph, its snapshots and its namespaces."""
+"""The public API: the graph, its snapshots and its namespaces."""

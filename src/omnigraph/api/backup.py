@@ -1,4 +1,4 @@
-"""Restoring a backup, cloning a graph, and the points of a backup: called without a graph."""
+"""Restores backups, clones graphs, and lists or removes backup points, without an open graph."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def restore(
     durability: Durability | Literal["disk", "os"] = Durability.DISK,
     on_progress: OnProgress | None = None,
 ) -> CopyReport:
-    """Make a graph from a backup: its newest point, or one by its id.
+    """Create a graph from a backup: from its newest point, or from a point by id.
 
-    The graph has everything that the original had at that moment: branches, commits, tags,
+    The graph has everything that the original had at that time: branches, commits, tags,
     receipts. There must be no graph at ``uri`` yet. The same call resumes an interrupted restore.
     ``backup_options`` are the storage options of the backup, by default those of the graph.
 
@@ -64,7 +64,7 @@ def clone(
     durability: Durability | Literal["disk", "os"] = Durability.DISK,
     on_progress: OnProgress | None = None,
 ) -> CopyReport:
-    """Make an independent copy of a graph as it is now, with its history and branches.
+    """Create an independent copy of a graph as it is now, with its history and branches.
 
     ``dest_options`` are the storage options of the copy, by default those of the graph.
 
@@ -110,9 +110,9 @@ def prune_backup(
     """Remove points of a backup, and the files that only they need.
 
     Points are selected by their ids, or as not among the newest ``keep`` and older than
-    ``older_than`` (seconds, or a ``timedelta``); with both limits, a point has to exceed both.
-    The last point stays unless ``allow_empty``. ``dry_run`` removes nothing and reports what would
-    be removed. The next prune or backup completes an interrupted prune.
+    ``older_than`` (seconds, or a ``timedelta``); with both limits, a point must exceed both. The
+    last point is kept unless ``allow_empty``. ``dry_run`` removes nothing and reports what would be
+    removed. The next prune or backup completes an interrupted prune.
 
     Raises:
         NotFound: the backup or point does not exist.
@@ -130,7 +130,7 @@ def prune_backup(
 def _backup_at(backup: Location, options: Options) -> ObjectStore:
     root = parse_location(backup, options, Settings.from_environ())
     if root.is_missing():
-        # Opening the object store would make the directory.
+        # Opening the object store would create the directory.
         raise NotFound(f"there is no backup at '{root.uri}'", hint="check the location")
     return ObjectStore(root)
 

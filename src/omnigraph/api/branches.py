@@ -29,10 +29,10 @@ class GraphBranches(Namespace):
 
     @public
     def create(self, name: str, from_branch: str = "main") -> None:
-        """Fork a branch from the newest state of another; nothing is copied.
+        """Create a branch from the newest state of another; nothing is copied.
 
         Raises:
-            AlreadyExists: there is such a branch.
+            AlreadyExists: the branch exists.
             NotFound: there is no branch ``from_branch``.
             InputError: the name is invalid.
 
@@ -87,10 +87,10 @@ class GraphTags(Namespace):
         move: bool = False,
         actor: Actor | None = None,
     ) -> Tag:
-        """Name a commit, by default the newest of a branch. Cleanup keeps tagged states.
+        """Tag a commit, by default the newest of a branch. Cleanup keeps tagged states.
 
         Raises:
-            AlreadyExists: there is such a tag and ``move`` is not set.
+            AlreadyExists: the tag exists and ``move`` is not set.
             NotFound: the commit or branch does not exist.
             InputError: the name is invalid.
 
@@ -106,7 +106,7 @@ class GraphTags(Namespace):
 
     @public
     def delete(self, name: str) -> None:
-        """Delete a tag; its commit stays.
+        """Delete a tag; its commit is kept.
 
         Raises:
             NotFound: the tag does not exist.

@@ -33,7 +33,7 @@ class Baseline:
     snapshot: GraphSnapshot
     cursor: str
     schema: Mapping[str, Any]
-    """Its types and properties with their stable ids, as the events of the feed name them."""
+    """Its types and properties with their stable ids, as used in the events of the feed."""
     records: int = 0
     """The number of exported nodes and edges."""
 
@@ -55,9 +55,9 @@ class GraphChanges(Namespace):
     ) -> ChangePage:
         """The next changes of a branch in the order of its commits, at most ``limit``.
 
-        Schema changes come before the rows of their commit, and count too. Without a ``cursor``
-        the feed begins at ``start``: ``beginning``, ``now`` or ``after:<commit>``. The page has
-        the cursor of the next page, and whether it has caught up with the branch.
+        Schema changes come before the rows of their commit, and count as changes. Without a
+        ``cursor`` the feed begins at ``start``: ``beginning``, ``now`` or ``after:<commit>``. The
+        page has the cursor of the next page, and whether it has caught up with the branch.
 
         Raises:
             NotFound: the branch does not exist.
@@ -85,7 +85,7 @@ class GraphChanges(Namespace):
         types: Collection[str] | None = None,
         ops: Collection[str] | None = None,
     ) -> ChangePage:
-        """The changes of one commit against its first parent, at most ``limit`` of them.
+        """The changes of one commit since its first parent, at most ``limit`` of them.
 
         A page that has not caught up has the cursor of the next one.
 
@@ -133,7 +133,7 @@ class GraphChanges(Namespace):
 
     @public
     def blame(self, type_name: str, entity_id: str, branch: str = "main") -> Blame:
-        """The commit, and so the actor, that changed a node or an edge last.
+        """The commit, and so the actor, that last changed a node or an edge.
 
         Raises:
             InputError: the type does not exist.

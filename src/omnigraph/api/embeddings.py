@@ -77,23 +77,23 @@ class GraphEmbeddings(Namespace):
     ) -> EmbeddingReport:
         """Embed the texts of rows without a vector; with ``again`` of all rows.
 
-        ``types``, or ``properties`` as ``Type.property``, select what is filled, by default every
+        ``types``, or ``properties`` as ``Type.property``, select what to fill, by default every
         ``@embed`` property. ``rate`` limits the requests to the provider, ``batching`` their size.
-        All vectors are written in one commit, or in one for about every ``commit_rows`` rows.
+        All vectors are written in one commit, or in one per about ``commit_rows`` rows.
 
-        Vectors are kept in the directory ``resume`` as they arrive, so that a repeated run only
-        pays for missing ones; by default in a directory of the user's cache, which is emptied when
-        the job succeeds. A text that the provider refuses ends the job, unless ``max_failures``
-        allows some.
+        Vectors are stored in the directory ``resume`` as they arrive, so that a repeated run
+        requests only the missing ones; by default in a directory of the user's cache, which is
+        emptied when the job succeeds. A text that the provider refuses ends the job, unless
+        ``max_failures`` allows some.
 
-        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark when ``spark``, a
-        session or a way to start one, is passed.
+        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark if ``spark``, a
+        session or a configuration to start one, is passed.
 
         Raises:
             EmbeddingError: the provider does not answer, or refuses a text.
             InputError: the ``@embed`` property does not exist.
-            LimitExceeded: the ``timeout`` is over; what was embedded is kept.
-            Cancelled: ``cancel`` was set; what was embedded is kept.
+            LimitExceeded: the ``timeout`` expired; the vectors received so far are stored.
+            Cancelled: ``cancel`` was set; the vectors received so far are stored.
             Conflict: the schema was changed meanwhile.
 
         >>> from omnigraph import EmbeddingConfig, Graph
@@ -140,7 +140,7 @@ class GraphEmbeddings(Namespace):
             return local.run()
 
     def _refuse_other_schema(self, targets: Sequence[EmbedTarget]) -> None:
-        """A job takes long: its properties may have been changed or dropped meanwhile."""
+        """Raise if a property was changed or dropped during the job."""
         existing = all_targets(self._handle.write().catalog)
         for target in targets:
             if target not in existing:
@@ -157,7 +157,7 @@ class GraphEmbeddings(Namespace):
 
 
 def _checking(timeout: float | None, cancel: Cancel | None) -> Callable[[], None]:
-    """A check that ends the job when it is cancelled, or when its time is over."""
+    """A check that raises if the job was cancelled or its timeout has expired."""
     if timeout is not None and not timeout >= 0:
         raise InputError("timeout cannot be negative")
     end = None if timeout is None else time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Where work runs: in this process or on Spark, and the Spark session of a handle."""
+"""Chooses between this process and Spark, and manages the Spark session of a handle."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from omnigraph.spark.session.engine import SparkEngine
     from omnigraph.spark.session.engine import SparkLike as SparkLike
 else:
-    # PySpark is an extra: annotations resolve without it.
+    # PySpark is optional: annotations resolve without it.
     SparkLike = Any
 
 Engine: TypeAlias = Literal["auto", "local", "spark"]
 
 LOAD_BYTES = 1 << 30
-"""From so many bytes of files on, ``auto`` loads on Spark."""
+"""From this many bytes of files on, ``auto`` loads on Spark."""
 OPTIMIZE_BYTES = 4 << 30
-"""From so many bytes of tables on, ``auto`` optimizes on Spark."""
+"""From this many bytes of tables on, ``auto`` optimizes on Spark."""
 
 _LOG = logger("omnigraph")
 
@@ -32,7 +32,7 @@ def runs_on_spark(
     threshold: int = 0,
     content: str = "data",
 ) -> bool:
-    """Whether Spark does the work: where ``spark`` is passed, or by size, which is logged."""
+    """Whether to run on Spark: if ``spark`` is passed, or by size, which is logged."""
     if engine != "auto":
         return engine == "spark"
     if spark is not None:
@@ -56,7 +56,7 @@ def runs_on_spark(
 
 
 class WarmSpark:
-    """The Spark of a handle. A session that it started stays until the handle is closed."""
+    """The Spark session of a handle; one that it started runs until the handle is closed."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -64,13 +64,13 @@ class WarmSpark:
         self._engine: SparkEngine | None = None
 
     def start(self, spark: SparkLike) -> SparkEngine:
-        """An engine for one call, to be closed by the caller; nothing stays behind."""
+        """An engine for one call, to be closed by the caller; its session is not reused."""
         from omnigraph.spark.session.engine import resolve_spark
 
         return resolve_spark(spark, self._options)
 
     def open(self, spark: SparkLike) -> SparkEngine:
-        """An engine for one query; the session stays for the next one."""
+        """An engine for one query; the session is reused by the next one."""
         with self._lock:
             if self._engine is not None and not self._engine.is_alive:
                 self._engine.close()

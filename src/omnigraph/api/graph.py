@@ -1,7 +1,7 @@
-"""``Graph``: opening a graph, its writes, its history, and the way to everything else.
+"""``Graph``: opening a graph, queries, writes, history, and access to the namespaces.
 
-It has no rule of its own: every call begins at the ``Handle`` and hands over to the room that does
-the work. Namespaces such as ``graph.branches`` are loaded when they are first used.
+It contains no logic: every call starts at the ``Handle`` and delegates to the package that does the
+work. Namespaces such as ``graph.branches`` are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Graph(GraphMerging):
         """Create a graph from a schema: a ``.pg`` file, or its text.
 
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
-        overwritten. ``auto_compact`` is that of ``open``.
+        overwritten. For ``auto_compact`` see ``open``.
 
         Raises:
             AlreadyExists: there is a graph at ``uri``.
@@ -96,7 +96,7 @@ class Graph(GraphMerging):
         from omnigraph.commit.lifecycle import init_graph
 
         source = source_of(schema, "<schema>")
-        # Before anything is made: a schema that is wrong leaves nothing behind.
+        # Before anything is created: an invalid schema leaves nothing behind.
         compile_schema(source, is_new=True)
         settings = Settings.from_environ()
         root = parse_location(uri, storage_options, settings)
@@ -119,10 +119,10 @@ class Graph(GraphMerging):
         embedding: EmbeddingConfig | None = None,
         auto_compact: bool = False,
     ) -> Graph:
-        """Open a graph to read and write, or only to read.
+        """Open a graph for reading and writing, or only for reading.
 
-        Opening to write first completes, or rolls back, the writes of processes that died. Opening
-        to read changes nothing.
+        Opening for writing first completes or rolls back the writes of processes that died. Opening
+        for reading changes nothing.
 
         ``auto_compact`` merges the small fragments that commits of this handle leave, in a thread
         beside them and without a commit, so that commits do not become slower.
@@ -147,7 +147,7 @@ class Graph(GraphMerging):
     def refresh(self) -> tuple[omnigraph.Recovered, ...]:
         """Drop all caches, and complete or roll back the writes of processes that died.
 
-        Reads see the commits of other processes without it. Returns what was recovered.
+        Reads see the commits of other processes without it. Returns the recovered writes.
 
         Raises:
             Closed: the graph is closed.
@@ -188,7 +188,7 @@ class Graph(GraphMerging):
         rows = [(name,) for name in self.branches.list()]
         return html_table(f"{self.uri} ({self._handle.mode})", ("branch",), rows)
 
-    # -- what it is ----------------------------------------------------------------------
+    # -- properties and namespaces -------------------------------------------------------
 
     @property
     def uri(self) -> str:
@@ -197,7 +197,7 @@ class Graph(GraphMerging):
 
     @property
     def storage_options(self) -> Mapping[str, str]:
-        """How its storage is reached, secrets included: to open it in another process."""
+        """The storage options, including secrets, to open the graph in another process."""
         return dict(self._handle.store.root.options)
 
     @property
@@ -211,17 +211,17 @@ class Graph(GraphMerging):
 
     @property
     def branches(self) -> omnigraph.GraphBranches:
-        """Creating, listing and deleting branches."""
+        """Create, list and delete branches."""
         return omnigraph.GraphBranches(self._handle)
 
     @property
     def tags(self) -> omnigraph.GraphTags:
-        """Names for commits."""
+        """Create, list and delete tags: names for commits."""
         return omnigraph.GraphTags(self._handle)
 
     @property
     def indexes(self) -> omnigraph.GraphIndexes:
-        """The state of the indexes, and building them."""
+        """Build indexes and show their state."""
         return omnigraph.GraphIndexes(self._handle)
 
     @property
@@ -231,7 +231,7 @@ class Graph(GraphMerging):
 
     @property
     def schema(self) -> omnigraph.GraphSchema:
-        """The schema: its text, planning a change, applying it."""
+        """The text of the schema; plan and apply schema changes."""
         return omnigraph.GraphSchema(self._handle)
 
     @property
@@ -248,7 +248,7 @@ class Graph(GraphMerging):
 
     @public
     def commits(self, branch: str = "main") -> list[Commit]:
-        """The commits of a branch, inherited ones too, newest first.
+        """The commits of a branch, including inherited ones, newest first.
 
         Raises:
             NotFound: the branch does not exist.
@@ -283,14 +283,14 @@ class Graph(GraphMerging):
         version: int | None = None,
         at: datetime | str | None = None,
     ) -> GraphSnapshot:
-        """The graph at one moment: the newest of a branch, or an earlier one.
+        """The graph at one point in time: the newest state of a branch, or an earlier one.
 
-        ``at`` is a ``datetime``, or the name of a tag or a commit. A snapshot does not change while
+        ``at`` is a ``datetime``, a tag or a commit id. A snapshot does not change while
         the branch moves on.
 
         Raises:
             NotFound: the branch, tag or commit does not exist.
-            InputError: the version does not exist, or more than one state was named.
+            InputError: the version does not exist, or more than one state was given.
             HistoryGone: cleanup has removed that state.
 
         >>> graph.snapshot().count("Person"), graph.snapshot(at="v1").count("Person")
@@ -322,10 +322,11 @@ class Graph(GraphMerging):
 
         ``source`` is ``.gq`` text or a path. It reads the newest state of a branch, a ``snapshot``,
         or the state ``at`` a time, a tag or a commit. ``timeout`` (seconds), ``max_rows``,
-        ``max_memory`` (bytes of intermediate rows) and ``cancel`` limit it; none means no limit.
+        ``max_memory`` (bytes of intermediate rows) and ``cancel`` limit it; ``None`` means no
+        limit.
 
-        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark when ``spark``, a
-        session or a way to start one, is passed. Both give the same rows.
+        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark if ``spark``, a
+        session or a configuration to start one, is passed. Both return the same rows.
 
         Raises:
             QueryError: the query is invalid, or changes the graph.
@@ -368,9 +369,9 @@ class Graph(GraphMerging):
     ) -> omnigraph.Receipt:
         """Run a mutation: all of its statements in one commit, or none.
 
-        ``source`` is ``.gq`` text or a path. With ``if_commit`` it only runs on top of that
-        commit; with an ``idempotency_key`` it runs once, and a repeat returns the first receipt.
-        A Blob that names a local file is refused unless ``allow_local_files`` is set.
+        ``source`` is ``.gq`` text or a path. With ``if_commit`` it only runs on top of that commit;
+        with an ``idempotency_key`` it runs once, and a repeated call returns the first receipt. A
+        Blob that refers to a local file is refused unless ``allow_local_files`` is set.
 
         Raises:
             QueryError: the mutation is invalid.
@@ -424,17 +425,17 @@ class Graph(GraphMerging):
     ) -> omnigraph.LoadReceipt:
         """Load files, streams, tables or records in one commit.
 
-        ``data`` is a path (NDJSON, CSV, Parquet, also ``.gz`` and ``.zst``; a directory that an
-        export wrote), several of them, an open binary file, Arrow tables or frames by type name,
-        or records as dicts. ``types`` names the type of a CSV or Parquet file that is not called
-        after it. ``mode`` is merge, append or overwrite. A missing branch is created from
-        ``from_branch`` once the data has been validated. An invalid record refuses the load, unless
-        ``max_rejects`` allows some, or ``rejects``, a file to write them to, any number.
-        A Blob that names a local file is invalid unless ``allow_local_files`` is set.
+        ``data`` is a path (NDJSON, CSV, Parquet, also ``.gz`` and ``.zst``, or the directory of an
+        export), several of them, an open binary file, Arrow tables or frames by type name, or
+        records as dicts. ``types`` has the type of each CSV or Parquet file that is not named after
+        it. ``mode`` is merge, append or overwrite. A missing branch is created from ``from_branch``
+        once the data has been validated. An invalid record refuses the load, unless ``max_rejects``
+        allows some, or ``rejects``, a file to write them to, allows any number.
+        A Blob that refers to a local file is invalid unless ``allow_local_files`` is set.
         ``dry_run`` only validates.
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 1 GiB of files
-        on, or when ``spark``, a session or a way to start one, is passed.
+        on, or if ``spark``, a session or a configuration to start one, is passed.
 
         Raises:
             InputError: the data cannot be read, or a record is invalid.
@@ -478,7 +479,7 @@ class Graph(GraphMerging):
     ) -> omnigraph.Receipt:
         """Add typed Arrow rows, by type name, in one commit.
 
-        Strict: an id that exists already, or an edge to a missing node, refuses all rows.
+        Strict: an existing id, or an edge to a missing node, refuses all rows.
 
         Raises:
             AlreadyExists: an id exists already.

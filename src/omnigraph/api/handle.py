@@ -1,7 +1,7 @@
-"""An open graph behind ``Graph``, its snapshots and its namespaces.
+"""The state of an open graph, shared by ``Graph``, its snapshots and its namespaces.
 
-The store, the schema in force, the settings, the actor, and everything that is cached between
-calls. ``read`` and ``write`` are where every call begins: they check that the handle is open and
+It has the store, the current schema, the settings, the actor, and everything that is cached
+between calls. Every call starts with ``read`` or ``write``, which check that the handle is open and
 that the schema files still agree. Safe to share between threads.
 """
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["rw", "r"]
 
-# For how long the schema files on S3 need not be compared while nobody else publishes.
+# Seconds between comparisons of the schema files on S3 while no other writer publishes.
 _COMPARED_SECONDS = 10.0
 
 
 def parse_location(
     uri: str | PathLike[str], options: Mapping[str, str] | None, settings: Settings
 ) -> Root:
-    """The root at an address; how to reach S3 comes from the options, then from the environment."""
+    """The root at an address; S3 settings come from the options, then from the environment."""
     address = fspath(uri)
     if address.startswith("s3://"):
         return parse_root(address, {**settings.storage_options(), **(options or {})})
@@ -57,7 +57,7 @@ def parse_location(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContext:
-    """One state of the graph with its schema; cleanup spares it while this object lives."""
+    """One state of the graph with its schema; cleanup keeps it while this object is referenced."""
 
     catalog: Catalog
     snapshot: Snapshot
@@ -66,7 +66,7 @@ class SnapshotContext:
 
 
 class Handle:
-    """What a graph that is open has in common for all its public faces."""
+    """The state of an open graph, shared by all parts of the public API."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Handle:
         self.spark = WarmSpark(settings.spark_options())
         self._compaction = self._start_compaction() if auto_compact and mode == "rw" else None
         self._contract = contract
-        # When the schema files were last compared, and what was known of other writers then.
+        # The time of the last comparison of the schema files, and the publish count of others then.
         self._compared = (-math.inf, -1)
         self._lock = threading.Lock()
         wanted = settings.traversal_mode
@@ -107,17 +107,17 @@ class Handle:
     def uri(self) -> str:
         return self.store.root.uri
 
-    # -- beginning a call ----------------------------------------------------------------
+    # -- start of a call -----------------------------------------------------------------
 
     def check_open(self) -> None:
         if self.is_closed:
             raise Closed("this graph is closed", hint="open it again with Graph.open")
 
     def check(self) -> Contract:
-        """The schema as the files have it now, compared once for each call.
+        """The schema of the files as of now, compared once per call.
 
-        On S3, where that takes a request, only when another writer has published since, and every
-        few seconds: an apply publishes first and then replaces the files.
+        On S3, where that takes a request, they are compared only if another writer has published
+        since, and every few seconds: an apply publishes first and then replaces the files.
         """
         self.check_open()
         now, changes = time.monotonic(), self.store.manifests.changes
@@ -132,11 +132,11 @@ class Handle:
         return self._contract
 
     def accepted(self) -> Contract:
-        """The schema of the newest state; the files of an apply that died may lag behind it."""
+        """The schema of the newest state; after an interrupted apply the files may be older."""
         return contract_at(self.store, self.check(), self.store.manifest(None).current())
 
     def read(self, ref: SnapshotRef) -> SnapshotContext:
-        """A state of the graph with the schema that it has."""
+        """A state of the graph with its schema."""
         contract = self.check()
         changes = self.store.manifests.changes
         snapshot = ref.resolve(self.store)
@@ -150,7 +150,7 @@ class Handle:
         )
 
     def write(self) -> Contract:
-        """The schema to write under; a graph that is open for reading refuses."""
+        """The schema for a write; raises if the graph is open for reading only."""
         self.check_open()
         if self.mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
@@ -160,13 +160,13 @@ class Handle:
         return self.check()
 
     def writer(self, actor: str | None) -> str | None:
-        """Who writes: the actor of the call, or of the handle."""
+        """The actor of a write: that of the call, else that of the handle."""
         return actor or self.actor
 
     # -- queries -------------------------------------------------------------------------
 
     def query_context(self, context: SnapshotContext) -> QueryContext:
-        """What a query needs beside its plan."""
+        """The context for running a query on a state."""
         return QueryContext(
             self.store,
             context.catalog,
@@ -176,7 +176,7 @@ class Handle:
             self.embedders,
         )
 
-    # -- the end -------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------
 
     def _start_compaction(self) -> BackgroundCompaction:
         from omnigraph.maintain.background import BackgroundCompaction
@@ -202,7 +202,7 @@ class Handle:
 
 
 class Namespace:
-    """A part of the public surface of a graph, such as ``graph.branches``."""
+    """A part of the public API of a graph, such as ``graph.branches``."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle

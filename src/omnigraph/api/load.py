@@ -1,4 +1,4 @@
-"""A load on the engine that it asks for, or that suits its size."""
+"""Runs a load on the requested engine, or on the one that suits its size."""
 
 from __future__ import annotations
 

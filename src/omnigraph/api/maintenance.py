@@ -35,7 +35,7 @@ from omnigraph.write.reentrancy import guard_callback
 
 
 class GraphMaintenance(Namespace):
-    """The upkeep of a graph, as ``graph.maintenance``."""
+    """The maintenance of a graph, as ``graph.maintenance``."""
 
     @public
     def optimize(
@@ -51,12 +51,12 @@ class GraphMaintenance(Namespace):
     ) -> OptimizeReport:
         """Compact small fragments, drop deleted rows from them, and complete indexes.
 
-        The content of the graph stays the same, and so do its earlier versions. All tables that a
-        branch owns are published in one commit; without anything to do there is none.
-        ``if_needed`` skips tables that would gain little, by a ``policy``.
+        The content of the graph and its earlier versions do not change. All tables that a branch
+        owns are published in one commit; if there is nothing to do, there is no commit.
+        ``if_needed`` skips tables that would gain little according to ``policy``.
 
         ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark from 4 GiB of tables
-        on, or when ``spark``, a session or a way to start one, is passed.
+        on, or if ``spark``, a session or a configuration to start one, is passed.
 
         Raises:
             NotFound: the branch does not exist, or it was deleted meanwhile.
@@ -93,9 +93,9 @@ class GraphMaintenance(Namespace):
     def repair(
         self, branch: str = "main", *, confirm: bool = False, force: bool = False
     ) -> RepairReport:
-        """Find tables with versions that the manifest does not know; ``confirm`` adopts them.
+        """Find tables with versions that the manifest does not have; ``confirm`` adopts them.
 
-        Versions that changed rows are refused, unless ``force`` is given too. Data is never
+        Versions that changed rows are refused, unless ``force`` is set too. Data is never
         rewritten.
 
         Raises:
@@ -118,7 +118,7 @@ class GraphMaintenance(Namespace):
         """Copy the graph as it is now, with its history and branches, to a directory or S3 prefix.
 
         Readers and writers are not blocked. A further backup to the same destination adds a point
-        and copies only new files; ``omnigraph.restore`` makes a graph of a point.
+        and copies only new files; ``omnigraph.restore`` creates a graph from a point.
 
         Raises:
             InputError: there is something else at ``dest``.
@@ -147,14 +147,14 @@ class GraphMaintenance(Namespace):
     ) -> CleanupReport:
         """Remove old versions of all tables on all branches, and files of processes that died.
 
-        A version is removed when it is not among the newest ``keep_versions`` of its table, is
+        A version is removed if it is not among the newest ``keep_versions`` of its table, is
         older than ``older_than`` (seconds, or a ``timedelta``), and no branch, tag, merge, open
         snapshot or running write needs it. One of the two limits is enough; with both, a version
-        has to exceed both. ``dry_run`` removes nothing and reports what would be removed.
+        must exceed both. ``dry_run`` removes nothing and reports what would be removed.
 
-        Versions that may have been read within ``min_age`` stay: an hour by default, and a day for
-        orphaned files. Zero is for a graph that nobody else has open. ``feed_retention`` keeps the
-        change feed of that time.
+        Versions that may have been read within ``min_age`` are kept: an hour by default, and a day
+        for orphaned files. Use zero only if no other process has the graph open. ``feed_retention``
+        keeps the change feed of that period.
 
         Raises:
             InputError: neither limit is given, or one is negative.
@@ -175,7 +175,7 @@ class GraphMaintenance(Namespace):
     ) -> DoctorReport:
         """The health of the graph on one page, and the commands to run; ``str()`` is a summary.
 
-        Changes nothing and reads no rows; works on a graph that is open for reading too.
+        Changes nothing and reads no rows; also works on a graph that is open for reading.
 
         Raises:
             NotFound: the branch does not exist.
@@ -258,7 +258,7 @@ def _verify(
 
 
 def _task_progress(uri: str, on_progress: OnProgress) -> TaskProgress:
-    """A callback that may not write to the graph while it runs."""
+    """A progress callback that raises if it writes to the graph."""
     guarded = guard_callback(uri, on_progress)
     return lambda phase, done, total: guarded(Progress(phase, done, total))
 
@@ -268,10 +268,10 @@ class GraphIndexes(Namespace):
 
     @public
     def status(self, branch: str = "main", *, measure_recall: bool = False) -> IndexReport:
-        """The existing indexes, their coverage, and the ones that are still to be built.
+        """The existing indexes, their coverage, and the missing ones.
 
-        ``measure_recall`` searches for some stored vectors and reports how many of the nearest
-        each vector index finds; that reads the vectors of up to a million rows.
+        ``measure_recall`` searches for some stored vectors and reports the share of the nearest
+        rows that each vector index finds; that reads the vectors of up to a million rows.
 
         Raises:
             NotFound: the branch does not exist.
@@ -292,10 +292,10 @@ class GraphIndexes(Namespace):
         policy: MaintenancePolicy | None = None,
         actor: Actor | None = None,
     ) -> IndexReport:
-        """Build the missing indexes of the schema; without any, nothing is committed.
+        """Build the missing indexes of the schema; if there are none, nothing is committed.
 
-        A vector index is rebuilt when the schema asks for other parameters, when the table has
-        outgrown it, or when its recall is below ``policy.recall``.
+        A vector index is rebuilt if the schema has other parameters, if the table has outgrown it,
+        or if its recall is below ``policy.recall``.
 
         Raises:
             NotFound: the branch does not exist.
@@ -325,8 +325,8 @@ class GraphIndexes(Namespace):
     ) -> IndexReport:
         """Rebuild the indexes of a type, or of one of its columns, in one commit.
 
-        ``what`` is a type or a table key such as ``node:Person``. For damaged indexes, or to train
-        vector indexes on the current rows.
+        ``what`` is a type or a table key such as ``node:Person``. Use it for damaged indexes, or to
+        train vector indexes on the current rows.
 
         Raises:
             InputError: the type or column does not exist.

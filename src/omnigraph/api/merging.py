@@ -9,7 +9,7 @@ from omnigraph.lang.schema.catalog import Catalog
 
 
 class GraphMerging:
-    """The part of a graph that combines branches and commits."""
+    """The methods of a graph that merge branches and commits."""
 
     _handle: Handle
 
@@ -27,7 +27,7 @@ class GraphMerging:
         """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
 
         ``resolve`` decides conflicts: ``"ours"`` (the branch merged into), ``"theirs"`` (the
-        source), a choice for each conflict by its id, or a file of choices. With ``dry_run``
+        source), a choice by conflict id, or a file of choices. With ``dry_run``
         nothing is written, and the report has every conflict.
 
         Raises:
@@ -56,9 +56,9 @@ class GraphMerging:
         dry_run: bool = False,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
-        """Undo the changes of a commit by a new commit; later changes stay.
+        """Undo the changes of a commit by a new commit; later changes are kept.
 
-        A row that was changed again since is a conflict: ``"ours"`` keeps it, ``"theirs"`` takes
+        A row that was changed again since is a conflict: ``"ours"`` keeps it, ``"theirs"`` restores
         its state before the commit.
 
         Raises:

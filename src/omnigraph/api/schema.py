@@ -1,4 +1,4 @@
-"""``graph.schema``: its text, planning a change, applying it."""
+"""``graph.schema``: the text of the schema, and planning and applying changes."""
 
 from __future__ import annotations
 
@@ -64,11 +64,12 @@ class GraphSchema(Namespace):
         """Change the schema in one commit; a change that the data does not allow is refused.
 
         ``values`` gives existing rows a value for a property that is added or made required:
-        ``{"Person.age": 0}``. With ``allow_data_loss`` dropped data is removed for good; without
-        it earlier versions keep it. ``dry_run`` reports the steps, and the rows that violate them.
+        ``{"Person.age": 0}``. With ``allow_data_loss`` dropped data is removed permanently; without
+        it, earlier versions keep the data. ``dry_run`` reports the steps, and rows that violate
+        them.
 
         Raises:
-            SchemaError: the schema is invalid, or cannot be reached from the present one.
+            SchemaError: the schema is invalid, or cannot be reached from the current one.
             IntegrityError: rows violate the new schema.
             SchemaChanging: another process changes the schema.
 

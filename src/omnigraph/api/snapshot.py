@@ -1,4 +1,4 @@
-"""The graph at one moment: everything that reads."""
+"""``GraphSnapshot``: the graph at one point in time, with all methods that read it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from omnigraph.result.result import Result
 from omnigraph.storage.tables.table import Table
 
 BLOB_PIECE = 4 << 20
-"""How much of a Blob is read at once unless the caller says otherwise."""
+"""The bytes of a Blob that are read if no length is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """A Blob without its bytes."""
+    """The metadata of a Blob."""
 
     size: int
     uri: str | None = None
@@ -45,18 +45,18 @@ class BlobInfo:
 
 
 class GraphSnapshot:
-    """The graph at one moment, from ``graph.snapshot``. It never shows anything newer."""
+    """The graph at one point in time, from ``graph.snapshot``. It never changes."""
 
     def __init__(self, handle: Handle, context: SnapshotContext) -> None:
         self._handle = handle
         self._context = context
         self._store = handle.store
 
-    # -- which one -----------------------------------------------------------------------
+    # -- identity ------------------------------------------------------------------------
 
     @property
     def branch(self) -> str:
-        """The branch that the snapshot was taken of."""
+        """The branch of the snapshot."""
         return branch_label(self._context.snapshot.branch)
 
     @property
@@ -66,13 +66,13 @@ class GraphSnapshot:
 
     @property
     def commit_id(self) -> str | None:
-        """The newest commit that the snapshot shows."""
+        """The newest commit that the snapshot includes."""
         head = self._context.snapshot.head
         return None if head is None else head.commit_id
 
     @property
     def group(self) -> CommitGroup | None:
-        """Set if the snapshot was asked for by a commit and also shows later ones of its group.
+        """Set if the snapshot was requested by commit and also includes later ones of its group.
 
         The commits of a group were published at once; there is no state between them.
         """
@@ -81,18 +81,18 @@ class GraphSnapshot:
 
     @property
     def snapshot_id(self) -> str:
-        """An id of exactly this state; a branch that is deleted and made again gets others."""
+        """An id of exactly this state; a branch that is deleted and created again gets new ids."""
         e_tag = self._context.snapshot.e_tag
         return f"manifest:{self.branch}:v{self.version}{f':etag:{e_tag}' if e_tag else ''}"
 
     @property
     def catalog(self) -> Catalog:
-        """The types of the schema at this moment."""
+        """The types of the schema of this snapshot."""
         return self._context.catalog
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
-        """For each table its path, its version, the branch that owns that version, its rows."""
+        """The path, version, owning branch and row count of each table."""
         return {
             key: {
                 "path": pin.location,
@@ -151,9 +151,9 @@ class GraphSnapshot:
         timeout: float | None = None,
         cancel: Cancel | None = None,
     ) -> Explanation:
-        """The plan of a query or a mutation, which does not run.
+        """The plan of a query or a mutation, which is not run.
 
-        With ``profile`` a query does run, and the plan has the rows, the time and the storage
+        With ``profile`` a query is run, and the plan has the rows, the time and the storage
         operations of each step.
 
         Raises:
@@ -182,9 +182,9 @@ class GraphSnapshot:
     ) -> omnigraph.Diff:
         """The net changes from this snapshot to another one of the same graph.
 
-        Changed types and properties first, then every row before and after; only numbers of rows
-        with ``summary``. ``kinds`` (node, edge), ``types`` and ``ops`` (insert, update, delete,
-        schema) restrict what is compared.
+        Changed types and properties first, then every changed row before and after; with
+        ``summary`` only the numbers of rows. ``kinds`` (node, edge), ``types`` and ``ops`` (insert,
+        update, delete, schema) restrict the comparison.
 
         Raises:
             InputError: the snapshot belongs to another graph, or the filter names an unknown type.
@@ -239,11 +239,11 @@ class GraphSnapshot:
         engine: Engine = "auto",
         spark: SparkLike = None,
     ) -> Iterator[str] | int:
-        """Write all rows out, in a form that ``Graph.load`` reads back exactly.
+        """Export all rows, in a form that ``Graph.load`` reads back exactly.
 
-        Without ``dest`` an iterator over JSON lines is returned; with it, a file of them or a
-        directory of Parquet files is written, and the number of rows returned. On Spark a
-        directory is written in either format, several files for each type.
+        Without ``dest`` an iterator over JSON lines is returned; with it, a file of JSON lines or a
+        directory of Parquet files is written, and the number of rows is returned. On Spark a
+        directory is written in either format, with several files per type.
 
         Raises:
             InputError: a type does not exist, or the destination cannot be written.
@@ -354,7 +354,7 @@ class GraphSnapshot:
 
     @public
     def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:
-        """One node or edge with all its columns, ``None`` if it does not exist. Blobs are null.
+        """One node or edge with all its columns; ``None`` if it does not exist. Blobs are null.
 
         Raises:
             InputError: the type does not exist.
@@ -389,7 +389,7 @@ class GraphSnapshot:
         offset: Natural = 0,
         length: Natural | None = None,
     ) -> bytes | None:
-        """The bytes of a Blob from an offset on; at most 4 MiB when no length is given.
+        """The bytes of a Blob from an offset on; at most 4 MiB if no length is given.
 
         Raises:
             NotFound: the node or edge does not exist.
@@ -408,7 +408,7 @@ class GraphSnapshot:
 
     @public
     def blob_info(self, type_name: str, entity_id: str, property_name: str) -> BlobInfo | None:
-        """The size and the address of a Blob, ``None`` if it is null.
+        """The size and the address of a Blob; ``None`` if it is null.
 
         Raises:
             NotFound: the node or edge does not exist.
@@ -438,7 +438,7 @@ class GraphSnapshot:
     def _table(
         self, type_name: str, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Table:
-        """The table of a type, once its columns fit the request."""
+        """The table of a type; raises if it does not have the requested columns."""
         schema = _find_type(self._context.catalog, type_name).arrow_schema()
         for column in columns or ():
             if column not in schema.names:
@@ -457,7 +457,7 @@ class GraphSnapshot:
         return self._store.table(self._pin(type_name))
 
     def _reading(self) -> AbstractContextManager[None]:
-        """Rows that cleanup removed meanwhile are ``HistoryGone``."""
+        """Translates errors for rows that cleanup removed meanwhile to ``HistoryGone``."""
         return detect_removal(self._store, self._context.snapshot)
 
     def _pin(self, type_name: str) -> Pin:
@@ -477,14 +477,14 @@ class GraphSnapshot:
 
 
 def context_of(snapshot: GraphSnapshot, handle: Handle) -> SnapshotContext:
-    """The context of a snapshot that a caller passes, which has to be one of the same graph."""
+    """The context of a snapshot that a caller passes; raises if it is of another graph."""
     if snapshot._handle.uri != handle.uri:
         raise InputError("the snapshot belongs to another graph")
     return snapshot._context
 
 
 def _find_type(catalog: Catalog, name: str) -> NodeType | EdgeType:
-    # Most processes that read never ask for a type by name.
+    # Most reading processes never look up a type by name.
     from omnigraph.write.conform import find_type
 
     return find_type(catalog, name)

@@ -42,7 +42,7 @@ def _run_as_program(arguments: list[str]) -> int:
     separate_stderr()
     import gc
 
-    # Imports make many objects that stay: collecting garbage meanwhile takes a tenth of a command.
+    # Imports create many long-lived objects: garbage collection would take a tenth of a command.
     gc.set_threshold(20_000)
     from omnigraph.exhaustion import has_memory_limit
 
@@ -85,7 +85,7 @@ def _guarded(work: Callable[[], int]) -> int:
 
 
 def _report_load_failure(error: ImportError | MemoryError) -> int:
-    """The program did not load; there may be too little memory for a better message."""
+    """Report that the program did not load; there may be too little memory for more."""
     try:
         from omnigraph.exhaustion import as_memory_exceeded
 

@@ -87,7 +87,7 @@ def refuse_inside_cluster(uri: str) -> None:
 
 
 def _ledger(address: str) -> str | None:
-    """The text of a ledger, or none; an unreachable store raises."""
+    """The text of a ledger; ``None`` if there is none. Raises if the store is unreachable."""
     root = parse_location(address, None, Settings.from_environ())
     if root.is_missing():
         return None

@@ -1,6 +1,6 @@
 """The global flags, and which of them apply to a command.
 
-``check_flags`` reads what the entry of a command says from the parsed arguments.
+``check_flags`` reads the capability of the command from the parsed arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class UsageError(Exception):
 
 
 class Capability(Enum):
-    """What a command works on, with the words used in help and in messages."""
+    """What a command works on, with the text for help and messages."""
 
     ANY = "any", "data"
     SERVED = "served", "served"

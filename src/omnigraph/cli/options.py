@@ -158,7 +158,7 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration(text: str | None) -> int | None:
-    """A duration in seconds; ``None`` where none was given.
+    """A duration in seconds; ``None`` if none was given.
 
     >>> parse_duration("7d"), parse_duration("90"), parse_duration(None)
     (604800, 90, None)
@@ -181,7 +181,7 @@ def add_engine(parser: argparse.ArgumentParser, engines: Sequence[str]) -> None:
 
 
 def spark_config(arguments: argparse.Namespace) -> SparkConfig | None:
-    """The Spark configuration of the command line; none to use that of the environment."""
+    """The Spark configuration of the command line; ``None`` to use that of the environment."""
     if arguments.master is None:
         return None
     if arguments.engine == "local":

@@ -1,4 +1,4 @@
-"""Reading a parser back: its options, positional arguments and subcommands.
+"""Reads the options, positional arguments and subcommands of a parser.
 
 Tab completion, the help legend and the commands page are derived from the parsers. ``argparse``
 has no public way to list what was declared, so its private attributes are used here and nowhere
@@ -27,7 +27,7 @@ def positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """What ``set_defaults`` was given."""
+    """The defaults set with ``set_defaults``."""
     return parser._defaults
 
 
@@ -74,7 +74,7 @@ def leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 def extra_forms(
     parser: argparse.ArgumentParser,
 ) -> dict[str, tuple[argparse.ArgumentParser, str]]:
-    """Forms of a command that is also a command itself, with their help texts.
+    """The subcommands of a command that can also be run itself, with their help texts.
 
     ``argparse`` has no such thing (``backup URI`` beside ``backup prune``); the command parser
     looks here before it parses.

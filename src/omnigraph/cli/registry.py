@@ -1,4 +1,4 @@
-"""The list of commands, and how each becomes a parser.
+"""The list of commands, and the construction of their parsers.
 
 A command is an entry here and one or two functions of its module, named for it: ``branch create``
 is run by ``run_branch_create``, whose docstring is the description in the help, and
@@ -57,7 +57,7 @@ class CommandEntry:
     name: str
     capability: Capability
     takes: str
-    """The shared arguments it takes: ``URI`` or ``--uri``, ``--json``, ``--as``, ``--cluster``."""
+    """Its shared arguments: ``URI`` or ``--uri``, ``--json``, ``--as``, ``--cluster``."""
     text: str
 
     @property

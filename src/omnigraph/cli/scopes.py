@@ -119,7 +119,7 @@ def _store_scope(target: str, graph: str | None) -> GraphScope:
 
 
 def resolve_address(arguments: argparse.Namespace, operator: OperatorConfig) -> str | ServerAddress:
-    """Resolve the storage to open, or the server to ask."""
+    """Resolve the storage to open, or the server to send requests to."""
     scope = resolve_scope(arguments, operator)
     is_direct = arguments.capability is Capability.DIRECT
     if scope.kind == "server":

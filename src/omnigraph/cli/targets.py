@@ -97,7 +97,7 @@ def open_for_write(
 
 
 def take_snapshot(graph: Graph, **which: Any) -> GraphSnapshot:
-    """A snapshot; a note says if it shows more than the commit that was asked for."""
+    """A snapshot; prints a note if it includes more than the requested commit."""
     snapshot = graph.snapshot(**which)
     group = snapshot.group
     if group is not None:

@@ -1,4 +1,4 @@
-"""The two languages: ``.pg`` schemas and ``.gq`` queries, from text to checked meaning.
+"""The two languages: ``.pg`` schemas and ``.gq`` queries, from text to checked, typed trees.
 
-No I/O happens here and nothing here knows storage or Spark.
+No I/O, and no dependency on storage or Spark.
 """

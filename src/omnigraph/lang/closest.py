@@ -1,16 +1,16 @@
-"""What a misspelt name was meant to be, and hints that say it."""
+"""Finds the name that a misspelt name was meant to be, and builds hints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Comparing takes time for every name; a hint out of thousands is of no use.
+# Every comparison takes time, and a hint chosen from thousands of names is useless.
 _MAX_COMPARED = 500
 _MAX_LISTED = 8
 
 
 def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The candidate most similar to a name, in any casing; ``None`` if none is close.
+    """The candidate most similar to a name, ignoring case; ``None`` if none is close.
 
     >>> closest("persn", ["Person", "Company"]), closest("x", ["Person"])
     ('Person', None)

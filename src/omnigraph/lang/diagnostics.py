@@ -1,7 +1,7 @@
 """Positions in source texts, and diagnostics about them.
 
-A ``Diagnostic`` is the one shape of every message about a schema or query text: a stable code,
-a location, the source line with a caret and, where useful, a hint.
+Every message about a schema or query text is a ``Diagnostic``: a stable code, a location, the
+source line with a caret and, where useful, a hint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOWHERE = Span(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SyntaxNode:
-    """A part of a syntax tree, with its place in the source."""
+    """A part of a syntax tree, with its span in the source."""
 
     span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
@@ -127,7 +127,7 @@ class Diagnostic:
     def render(self) -> str:
         """The finding for people: location, text, source line, caret, hint.
 
-        Control characters are spelled out; in the source line each is one sign, so that the caret
+        Control characters are escaped; in the source line each is one character, so that the caret
         points at the right column.
         """
         line, column = self.source.position(self.span.start)

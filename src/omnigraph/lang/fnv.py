@@ -1,6 +1,6 @@
 """FNV-1a hashes: the ids of types and properties, and the directory names of tables.
 
-They are part of the stored format, shared with every other program that opens a graph.
+They are part of the storage format, which other programs that open a graph rely on.
 """
 
 from __future__ import annotations

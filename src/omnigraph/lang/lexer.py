@@ -1,8 +1,8 @@
 """Characters to tokens, for both languages.
 
-The lexer never fails: what it cannot read becomes a diagnostic and is skipped, so that a parser
-can continue and report more. Comments are kept aside for the formatter. Words are not classified
-into keywords: every keyword of both languages is contextual, so a property may be called
+The lexer never fails: unreadable text becomes a diagnostic and is skipped, so that a parser can
+continue and report more. Comments are collected separately for the formatter. Words are not
+classified as keywords: every keyword of both languages is contextual, so a property may be called
 ``type`` or ``from``.
 """
 
@@ -76,7 +76,7 @@ _MASTER = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-# Used once a string was found that is never closed: looking for its end again and again would take
+# Used after an unterminated string was found: searching its end again and again would take
 # quadratic time, so later strings must end on their line.
 _ONE_LINE_STRINGS = re.compile(
     _MASTER.pattern.replace(r'"(?:[^"\\]++|\\.)*+"', r'"(?:[^"\\\n]++|\\[^\n])*+"'),
@@ -84,7 +84,7 @@ _ONE_LINE_STRINGS = re.compile(
 )
 
 _KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
-# Strings as other languages write them, on one line: an opening quote and what closes it.
+# Quotes of strings in other languages, on one line: the opening and the closing quote.
 _FOREIGN_QUOTES = {"'": "'", "`": "`", "‘": "’", "’": "’", "“": "”", "”": "”"}
 _QUOTE_HINT = 'strings are written in double quotes: "text"'
 _STRAY_HINTS = {
@@ -147,7 +147,7 @@ def _unreadable(
     hint: str | None = None
     closing = _closing_quote(text, position)
     if closing is not None:
-        # Taken for the string it was meant to be, so that nothing after it is reported.
+        # Treated as the intended string, so that no follow-up errors are reported.
         span, message = Span(position, closing), f"unexpected character `{char}`"
         diagnostics.append(Diagnostic(Phase.PARSE, "P001", message, source, span, _QUOTE_HINT))
         tokens.append(Token(Kind.STRING, text[position:closing], position, closing))
@@ -172,7 +172,7 @@ def _unreadable(
 
 
 def _closing_quote(text: str, position: int) -> int | None:
-    """Where a string in foreign quotes ends, if it does so on its line."""
+    """The end of a string in foreign quotes, if it ends on its line."""
     partner = _FOREIGN_QUOTES.get(text[position])
     if partner is None:
         return None

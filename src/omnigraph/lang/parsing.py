@@ -1,6 +1,6 @@
 """The base of both parsers: a cursor over tokens that collects diagnostics.
 
-A parser raises ``ParseFailure`` after it reported what is wrong; whoever parses a list of things
+A parser raises ``ParseFailure`` after it has reported an error; code that parses a list of items
 catches it, skips to the next item and continues, so that one run reports several errors.
 """
 
@@ -56,7 +56,7 @@ class Parser:
         self._nesting = 0
         self.token = self._tokens[0]
 
-    # -- looking -------------------------------------------------------------------------
+    # -- lookahead -----------------------------------------------------------------------
 
     def ahead(self, distance: int = 1) -> Token:
         """The token ``distance`` tokens after the current one."""
@@ -85,7 +85,7 @@ class Parser:
         return self.advance() if self.at(text) else None
 
     def expect(self, text: str, context: str) -> Token:
-        """Consume this punctuation or word, or fail saying where it was expected."""
+        """Consume this punctuation or word, or fail; ``context`` says where it was expected."""
         if self.at(text):
             return self.advance()
         raise self.unexpected(f"`{text}`", context)
@@ -96,14 +96,14 @@ class Parser:
         raise self.unexpected(what, context)
 
     def accept_word(self, word: str) -> Token | None:
-        """Consume a keyword, also where it is glued to what follows.
+        """Consume a keyword, also without a separator after it.
 
-        The languages know no boundary after a keyword: ``nodePerson`` reads as ``node Person``.
+        The languages need no boundary after a keyword: ``nodePerson`` is read as ``node Person``.
         Only call this where nothing but the keyword is allowed.
         """
         token = self.token
         rest = token.text[len(word) :]
-        # What is glued to it must be a token of its own: a name or a whole number.
+        # The rest of the word must be a token of its own: a name or a whole number.
         is_token = bool(rest) and (not rest[0].isdigit() or rest.isdigit())
         if token.kind is Kind.IDENT and token.text.startswith(word) and is_token:
             middle = token.start + len(word)
@@ -113,9 +113,9 @@ class Parser:
         return self.accept(word) if token.kind is Kind.IDENT else None
 
     def rescan(self, end: int) -> None:
-        """Continue at character ``end``, for texts that are not tokens.
+        """Continue at character ``end``, after text that is not a token.
 
-        A token that straddles ``end`` is cut, and only its rest is seen.
+        A token that spans ``end`` is split, and parsing continues with its rest.
         """
         while self.token.kind is not Kind.EOF and self.token.end <= end:
             self.advance()
@@ -135,7 +135,7 @@ class Parser:
         return decode_string(self.source, token, self.diagnostics)
 
     def integer_value(self, token: Token, bounds: tuple[int, int] = I64_RANGE) -> int:
-        """The value of an integer token; out of bounds is reported and clamped."""
+        """The value of an integer token; one out of bounds is reported and clamped."""
         low, high = bounds
         if len(token.text) <= _MAX_DIGITS:
             value = int(token.text)
@@ -158,14 +158,14 @@ class Parser:
     def unexpected(self, wanted: str, context: str, hint: str | None = None) -> ParseFailure:
         """Report an unexpected token.
 
-        Silent directly after unreadable text: that is reported, and is the cause.
+        Silent directly after unreadable text, which is the cause and already reported.
         """
         token = self.token
         if self.after_unreadable():
             return ParseFailure()
         for before in (self.before(), token):
             if before.kind is Kind.STRING and "\n" in before.text:
-                # A string over several lines has most likely lost its quote.
+                # A string over several lines most likely lacks its closing quote.
                 lines = before.text.count("\n") + 1
                 first = Span(before.start, before.start + before.text.index("\n"))
                 message = f"this string runs over {lines} lines"
@@ -188,7 +188,7 @@ class Parser:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Guard one level of nesting, so that no text can exhaust the stack."""
+        """Count one level of nesting, so that no text can exhaust the stack."""
         if self._nesting >= MAX_NESTING:
             raise self.fail(
                 "P006",
@@ -202,7 +202,7 @@ class Parser:
         finally:
             self._nesting -= 1
 
-    # -- places --------------------------------------------------------------------------
+    # -- positions -----------------------------------------------------------------------
 
     def before(self) -> Token:
         """The token before the current one; at the start, an empty one."""

@@ -1,7 +1,7 @@
 """The value types of both languages.
 
-``PropType`` describes a property, a parameter or the value of an expression. How types look in
-Arrow is defined in ``lang.values.arrow``, so that this module does without Arrow.
+``PropType`` describes a property, a parameter or the value of an expression. The Arrow types are
+defined in ``lang.values.arrow``, so that this module does not import Arrow.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from omnigraph.lang.closest import closest
 from omnigraph.records import dataclass
 
 MAX_VECTOR_DIMENSION = 2_147_483_647
-"""What the format can hold."""
+"""The limit of the storage format."""
 MOST_DIMENSIONS = 65_536
-"""What a new schema may have and can be written: a null takes as much memory as a value."""
+"""The limit for a new schema: a null vector takes as much memory as a value."""
 I32_RANGE = (-(2**31), 2**31 - 1)
 I64_RANGE = (-(2**63), 2**63 - 1)
 U32_RANGE = (0, 2**32 - 1)
@@ -104,7 +104,7 @@ def suggest_scalar(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PropType:
-    """A property type: an element type, whether it may be null, whether it is a list of it.
+    """A property type: an element type, whether it is nullable, and whether it is a list.
 
     >>> str(PropType(Scalar.I32, nullable=True)), str(PropType(Scalar.STRING, is_list=True))
     ('I32?', '[String]')
@@ -144,7 +144,7 @@ class PropType:
 
     @property
     def is_plain(self) -> bool:
-        """A single comparable value: no list, vector or blob."""
+        """Whether the type is a single comparable value: not a list, vector or blob."""
         return self.shape is None
 
     @property
@@ -158,7 +158,7 @@ class PropType:
         """The same type with the given nullability."""
         if self.nullable == nullable:
             return self
-        # Checks ask often, and ``replace`` takes four times as long.
+        # Called often, and ``replace`` takes four times as long.
         return PropType(self.scalar, nullable, self.is_list, self.enum_values, self.dimension)
 
     def to_json(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class PropType:
 
 
 def decode_prop_type(value: Mapping[str, Any]) -> PropType:
-    """Read the stored form; what does not fit is an error of Python."""
+    """Decode the stored form; malformed data raises a built-in exception."""
     scalar = value["scalar"]
     enum_values = value.get("enum_values")
     dimension = int(scalar["Vector"]) if isinstance(scalar, dict) else None

@@ -1,1 +1,1 @@
-"""What a query returns, in every form users want it."""
+"""The result of a query, and its conversions."""

@@ -1,4 +1,4 @@
-"""What is known of the columns of a result beside their names and values."""
+"""Metadata of the columns of a result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from omnigraph.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EntityRef:
-    """That a column holds the ids of nodes or edges, and of which."""
+    """The node or edge type whose ids a column has."""
 
     kind: EntityKind
     type_name: str
@@ -18,7 +18,7 @@ class EntityRef:
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column. ``entity`` is there when it is a variable itself and not a property of one."""
+    """A column; ``entity`` is set if it is a variable and not a property of one."""
 
     name: str
     type: PropType
@@ -27,10 +27,10 @@ class ResultColumn:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Two columns of nodes that an edge of the pattern joins, from its source to its target.
+    """Two columns of nodes joined by an edge of the pattern, from its source to its target.
 
-    All but the type are positions of columns; ``edge`` is the column of the edge itself, where
-    it was bound and returned.
+    All fields but the type are positions of columns; ``edge`` is the column of the edge itself,
+    if it was bound and returned.
     """
 
     src: int

@@ -1,7 +1,7 @@
-"""Nodes and edges of a result as a small picture, drawn as SVG.
+"""Draws the nodes and edges of a result as SVG.
 
-A force-directed layout that starts from fixed positions places the nodes, so the same rows always
-give the same picture.
+The layout is force-directed and starts from fixed positions, so the same rows always give the same
+picture.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Positions = npt.NDArray[np.float64]
 
 @dataclass(slots=True)
 class _Scene:
-    """What is drawn, each thing once, in the order it appears in the rows."""
+    """The distinct nodes and edges to draw, in the order of the rows."""
 
     nodes: dict[Node, int] = field(default_factory=dict)
     edges: dict[tuple[int, int, str], None] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Scene:
 def draw(
     columns: Sequence[ResultColumn], links: Sequence[Link], rows: Sequence[tuple[Any, ...]]
 ) -> str:
-    """The picture of the first nodes and edges; nothing where no node was returned."""
+    """The picture of the first nodes and edges; empty if no node was returned."""
     scene = _scene(columns, links, rows)
     if not scene.nodes:
         return ""
@@ -97,7 +97,7 @@ def _assign(names: Any, colours: tuple[str, ...]) -> dict[str, str]:
 
 
 def _layout(count: int, edges: Sequence[tuple[int, int]]) -> Positions:
-    """Nodes push each other away, edges pull: the classic, cooled down over a fixed time."""
+    """A force-directed layout (Fruchterman-Reingold) with a fixed number of steps."""
     angles = np.arange(count) * math.pi * (3 - math.sqrt(5))
     spread = np.sqrt((np.arange(count) + 0.5) / count)
     positions: Positions = np.stack([spread * np.cos(angles), spread * np.sin(angles)], axis=1)
@@ -119,18 +119,18 @@ def _step(
     pull *= np.linalg.norm(pull, axis=1, keepdims=True) / wanted
     np.subtract.at(force, ends[:, 0], pull)
     np.add.at(force, ends[:, 1], pull)
-    force -= positions * 0.4  # parts that no edge joins would drift away from each other
+    force -= positions * 0.4  # disconnected parts would drift apart
     size = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), 1e-9)
     moved: Positions = force / size * np.minimum(size, heat)
     return moved
 
 
 def _fitted(positions: Positions) -> Positions:
-    """The positions in the picture, with room for the labels."""
+    """The positions scaled to the picture, with room for the labels."""
     low, high = positions.min(axis=0), positions.max(axis=0)
     box = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
     extent = np.where(high - low > 1e-9, high - low, np.inf)
-    # One measure for both directions, stretched a little, so that a path is not drawn as a ball.
+    # Almost the same scale in both directions: a little stretch keeps a path from becoming a ball.
     scale = np.minimum(box / extent, 1.6 * (box / extent).min())
     scale = np.where(np.isfinite(extent), scale, 0)
     centre = np.array([_WIDTH, _HEIGHT]) / 2
@@ -168,7 +168,7 @@ def _edge(positions: Positions, src: int, dst: int, label: str, stroke: str, ben
     along = end - start
     length = max(float(np.hypot(*along)), 1e-6)
     side = np.array([-along[1], along[0]]) / length
-    # Two edges between one pair bend offsets; seen from either end, each bends to its own left.
+    # Two edges between one pair are bent, each to the left of its own direction.
     control = (start + end) / 2 + side * (min(0.18 * length, 26) if bent else 0)
     heading = end - control
     heading /= max(float(np.hypot(*heading)), 1e-6)
@@ -185,7 +185,7 @@ def _edge(positions: Positions, src: int, dst: int, label: str, stroke: str, ben
 
 
 def _arrow(x: float, y: float, dx: float, dy: float, colour: str) -> str:
-    """A head whose tip is at (x, y). Markers would need ids, which notebooks share."""
+    """An arrowhead with its tip at (x, y). SVG markers need ids, which may clash in a notebook."""
     left = f"{x - 7 * dx - 3 * dy:.1f},{y - 7 * dy + 3 * dx:.1f}"
     right = f"{x - 7 * dx + 3 * dy:.1f},{y - 7 * dy - 3 * dx:.1f}"
     return f'<polygon points="{x:.1f},{y:.1f} {left} {right}" fill="{colour}"/>'

@@ -1,4 +1,4 @@
-"""A result as pandas, polars and networkx have it; each is imported when it is asked for."""
+"""Converts a result to pandas, polars and networkx; each is imported when it is used."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.result.columns import Link, ResultColumn
 
-# pandas' own integers and truth values have no null: a column with one would become floats, which
-# round beyond 2^53, or objects.
+# The plain integers and booleans of pandas have no null: a column with one would become floats,
+# which round beyond 2^53, or objects.
 _NULLABLE = {
     pa.int32(): "Int32Dtype",
     pa.int64(): "Int64Dtype",
@@ -25,7 +25,7 @@ _NULLABLE = {
 
 
 def to_pandas(columns: Sequence[ResultColumn], table: pa.Table) -> Any:
-    """A pandas frame; names may repeat, as pandas allows it."""
+    """A pandas frame; column names may repeat."""
     pandas = _package("pandas")
 
     def nullable(type_: pa.DataType) -> Any:
@@ -44,14 +44,14 @@ def to_pandas(columns: Sequence[ResultColumn], table: pa.Table) -> Any:
 
 
 def to_polars(columns: Sequence[ResultColumn], table: pa.Table) -> Any:
-    """A polars frame; each name must be there once."""
+    """A polars frame; raises if column names repeat."""
     return _package("polars").from_arrow(_shown(columns, table))
 
 
 def to_networkx(
     columns: Sequence[ResultColumn], links: Sequence[Link], rows: Iterable[tuple[Any, ...]]
 ) -> Any:
-    """A multigraph of what the rows hold; the same edge in two rows is there once."""
+    """A multigraph of the nodes and edges of the rows; an edge in two rows is added once."""
     networkx = _package("networkx")
     nodes = node_columns(columns)
     if not nodes:
@@ -79,7 +79,7 @@ def to_networkx(
 
 
 def node_columns(columns: Sequence[ResultColumn]) -> dict[int, str]:
-    """The positions of the columns that hold nodes, each with the type of its nodes."""
+    """The type of each column of nodes, by position."""
     return {
         position: column.entity.type_name
         for position, column in enumerate(columns)
@@ -88,7 +88,7 @@ def node_columns(columns: Sequence[ResultColumn]) -> dict[int, str]:
 
 
 def _properties(columns: Sequence[ResultColumn], position: int) -> list[tuple[str, int]]:
-    """The columns called ``p.name`` beside a column of the variable ``p``: name, position."""
+    """The columns ``p.name`` for the column of a variable ``p``, as property name and position."""
     entity = columns[position].entity
     assert entity is not None
     start = f"{entity.variable}."
@@ -105,7 +105,7 @@ def _attributes(
     position: int | None,
     properties: dict[int, list[tuple[str, int]]],
 ) -> dict[str, Any]:
-    """What is known of a node or edge. Its own properties win over ``type`` and ``id``."""
+    """The attributes of a node or edge. Its properties take precedence over ``type`` and ``id``."""
     if position is None:
         return {"type": type_name}
     own = {name: row[at] for name, at in properties[position]}
@@ -113,13 +113,13 @@ def _attributes(
 
 
 def _shown(columns: Sequence[ResultColumn], table: pa.Table) -> pa.Table:
-    """The table with moments as timestamps: a frame would show a ``date64`` as a bare day."""
+    """The table with date-times as timestamps: frames treat a ``date64`` as a day."""
     shown = [to_timestamp(data) for data in table.columns]
     return pa.Table.from_arrays(shown, names=[column.name for column in columns])
 
 
 def _package(name: str) -> Any:
-    """An optional package; the extra that brings it has its name."""
+    """Import an optional package; the extra that installs it has the same name."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""A result for people: a table as text, and as HTML for notebooks.
+"""Shows a result: as a text table, and as HTML for notebooks.
 
-The HTML has no script, loads nothing and escapes every text that comes from the graph.
+The HTML has no scripts, loads nothing and escapes every text from the graph.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 
 def text_table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> list[str]:
-    """The lines of a table: names, a rule, then the rows."""
+    """The lines of a table: column names, a rule, then the rows."""
     cells = [[_cut(_one_line(_text(value)), _WIDEST) for value in row] for row in rows]
     names = [_cut(column.name, _WIDEST) for column in columns]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -42,9 +42,9 @@ def text_table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> list[str
 def html_page(
     columns: Sequence[ResultColumn], links: Sequence[Link], rows: Sequence[Row], count: int | None
 ) -> str:
-    """A table of the first rows, and a drawing where there are nodes.
+    """A table of the first rows, and a drawing if there are nodes.
 
-    ``count`` is how many rows there are, none when that is not known yet.
+    ``count`` is the number of rows, ``None`` if it is not known yet.
     """
     shown = rows[:ROWS_IN_TABLE]
     head = "".join(
@@ -89,7 +89,7 @@ def _is_number(column: ResultColumn) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A value as it is read best; a moment as in JSON, a long list by its first items."""
+    """A value as readable text: date-times as in JSON, only the first items of a long list."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -104,7 +104,7 @@ def _text(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Control characters would break the table, or the terminal."""
+    """A text with control characters escaped, which would break the table or the terminal."""
     return "".join(char if char.isprintable() else "�" if char != "\n" else "⏎" for char in text)
 
 

@@ -1,1 +1,1 @@
-"""The commands; a module has one of them, or several that belong together, as ``load`` has."""
+"""The commands; a module has one command, or several related ones, like ``load``."""

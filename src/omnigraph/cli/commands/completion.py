@@ -1,6 +1,6 @@
 """``omnigraph completion``: Tab completion in bash, zsh and fish.
 
-The shell scripts contain no names: they pass the line to this command, which answers from the
+The shell scripts contain no names: they pass the line to this command, which uses the
 parsers that read command lines. So the completions are always those of the installed program.
 
 ``argcomplete`` does not replace this: it does not see ``backup prune`` beside ``backup URI``,
@@ -116,7 +116,7 @@ _KINDS = {
     "server": "servers",
     "cluster": "clusters",
 }
-"""What an argument of this metavar or destination names: something of the graph or a section of the
+"""The kind of name that an argument of this metavar or destination takes: of the graph, or of the
 operator's configuration."""
 _FORM_NAMES = {
     "branch delete": "branch",
@@ -127,7 +127,7 @@ _FORM_NAMES = {
     "login": "servers",
     "logout": "servers",
 }
-"""What the NAME or SOURCE of a command is."""
+"""The kind of name that the NAME or SOURCE of a command takes."""
 
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +203,7 @@ class Completions:
 
 @dataclass(slots=True)
 class _LineState:
-    """The parser, and what it has read before the cursor."""
+    """The parser, and the arguments before the cursor."""
 
     parser: argparse.ArgumentParser
     positional: int = 0
@@ -299,7 +299,7 @@ def _read_word(state: _LineState, word: str) -> None:
     if state.positional < len(expected):
         action = expected[state.positional]
         state.values[action.dest] = word
-        # One that takes several words takes all that follow.
+        # An argument that takes several words takes all that follow.
         state.positional += action.nargs not in ("*", "+")
 
 

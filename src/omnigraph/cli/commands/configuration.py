@@ -1,4 +1,4 @@
-"""``omnigraph profile``, ``login``, ``logout``, ``graphs`` and ``version``: nothing of a graph."""
+"""``omnigraph profile``, ``login``, ``logout``, ``graphs`` and ``version``: without a graph."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def run_graphs_list(arguments: argparse.Namespace) -> int:
         raise InputError(
             "`graphs list` requires a remote multi-graph server", hint="address one with --server"
         )
-    # The server itself is asked; its default graph is ignored.
+    # The request goes to the server itself; its default graph is ignored.
     graphs = list_graphs(resolve_server(scope.target, None, operator), operator)
     if arguments.json:
         terminal.show_json({"graphs": graphs})

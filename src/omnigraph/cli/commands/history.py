@@ -1,4 +1,4 @@
-"""``omnigraph commit``, ``diff``, ``changes`` and ``blame``: what changed, and in which commit."""
+"""``omnigraph commit``, ``diff``, ``changes`` and ``blame``: changes and their commits."""
 
 from __future__ import annotations
 

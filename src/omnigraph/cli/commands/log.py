@@ -153,7 +153,7 @@ def _select(
 
 
 def _changed_type(graph: Graph, commit: Commit, type_name: str) -> bool:
-    """Whether rows of a type changed; equal table versions answer that without reading."""
+    """Whether rows of a type changed; nothing is read if the table versions are equal."""
     if commit.parent is None:
         return False
     from omnigraph.errors import HistoryGone
@@ -194,7 +194,7 @@ def _stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts] | None:
 
 
 def _member_stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts]:
-    """The same for a member of a group, whose rows are few."""
+    """``_stat`` for a member of a group, which has few rows."""
     from omnigraph.commit.metadata import TableCounts
 
     keys: dict[str, list[str]] = {}

@@ -148,7 +148,7 @@ def _advice(report: DoctorReport) -> Iterator[str]:
         return
     yield "To do, most urgent first:"
     for number, advice in enumerate(report.advice, 1):
-        # A command is never wrapped: it is there to be copied.
+        # A command is never wrapped, so that it can be copied.
         yield f"  {number}. {advice.command}"
         yield from _wrap("     ", advice.why)
 

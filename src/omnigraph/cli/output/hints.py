@@ -1,7 +1,7 @@
-"""The errors of the engine in the words of the command line: options instead of Python calls.
+"""Rewrites errors of the engine for the command line: options instead of Python calls.
 
 The engine names a parameter as Python code does: ``force=True``, ``engine='spark'``. The rules
-below turn such code into options and commands; phrases that need other words are listed. A test
+below convert such code to options and commands; other phrases are listed literally. A test
 checks that no hint of the engine reaches the user of a command with Python in it.
 """
 

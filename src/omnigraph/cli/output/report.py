@@ -1,4 +1,4 @@
-"""How a command prints: a JSON document for programs, lines for people, long ones in a pager."""
+"""Prints reports: a JSON document for programs, lines for people, long output in a pager."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class LineSource(Protocol):
     """Whether a user types them."""
 
     def read(self, prompt: str) -> str | None:
-        """The next line; none at the end."""
+        """The next line; ``None`` at the end."""
 
     def keep(self, lines: Sequence[str]) -> None:
         """Add a statement to the history."""
@@ -59,7 +59,7 @@ class StatementReader:
         """The lines of an incomplete statement."""
 
     def next(self, prompt: str) -> str | None:
-        """The next command or statement; none at the end."""
+        """The next command or statement; ``None`` at the end."""
         self.pending = []
         while True:
             is_typed = not self._waiting and self._lines.is_live

@@ -39,7 +39,7 @@ class Expr(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class LiteralExpr(Expr):
-    """A constant. Dates keep their text here; the checker reads it."""
+    """A constant. A date is stored as text, which the checker parses."""
 
     kind: LiteralKind
     value: bool | int | float | str | None
@@ -174,7 +174,7 @@ class BindingClause(Clause):
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """``{min, max}``; a missing maximum is kept, for the checker to refuse."""
+    """``{min, max}``; a missing maximum is refused by the checker."""
 
     min: int
     max: int | None
@@ -225,7 +225,7 @@ class Ordering(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a query does: a read or a list of statements."""
+    """The body of a query: a read or a list of statements."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Blocks of items in braces, and how parsing continues after a broken item."""
+"""Blocks of items in braces, and recovery after an invalid item."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BlockParser(ExpressionParser):
     """Lists of items between braces, with recovery."""
 
     def block(self, item: Callable[[], T], closed_by: Callable[[], bool]) -> list[T]:
-        """Items up to ``}``; a broken item is skipped, the ones after it are still read."""
+        """Items up to ``}``; an invalid item is skipped, and parsing continues after it."""
         items: list[T] = []
         while not (self.at("}") or self.at_kind(Kind.EOF) or closed_by() or self.too_many):
             start = self.save()
@@ -31,14 +31,14 @@ class BlockParser(ExpressionParser):
         return items
 
     def is_empty(self, opening: Token, problems: int) -> bool:
-        """Whether a block without items has nothing wrong in it, so that it is really empty."""
+        """Whether a block without items has no errors in it, so that it is really empty."""
         return len(self.diagnostics) == problems and not self.unreadable_since(opening.start)
 
     def _skip_item(self, start: int) -> None:
-        """Move to where the next item may begin: a new line on the level of the broken one.
+        """Move to the next possible item: a new line on the nesting level of the invalid one.
 
-        Brackets that the item opened before it broke are closed first, unless the next part of
-        the query shows that they never are.
+        Brackets that the item opened are closed first, unless the next part of the query shows
+        that their closing brackets are missing.
         """
         if self.save() == start:
             self.advance()
@@ -55,7 +55,7 @@ class BlockParser(ExpressionParser):
             self.advance()
 
     def at_query(self) -> bool:
-        """The start of a query, also of one whose head is wrong."""
+        """Whether a query starts here, even one with an invalid head."""
         if not self.at("query") or self.ahead().kind is not Kind.IDENT:
             return False
         opening = self.ahead(2).text
@@ -93,14 +93,14 @@ class BlockParser(ExpressionParser):
         return self.advance()
 
     def named_value(self) -> tuple[str, ast.Expr, Span]:
-        """``name: value``, and where it stands."""
+        """``name: value``, and its span."""
         name = self.advance()
         self.expect(":", f"after `{name.text}`")
         value = self.value(f"for `{name.text}`")
         return name.text, value, self.since(name.start)
 
     def refuse_leading_minus(self, what: str) -> None:
-        """Two things side by side must never read as a subtraction."""
+        """Raise for a leading minus, which could be read as a subtraction."""
         if self.at("-"):
             hint = "put the number on the right of the comparison, or a comma before it"
             if self.ahead().text in ("[", "-", ">"):

@@ -13,7 +13,7 @@ from omnigraph.records import dataclass
 
 
 class Direction(StrEnum):
-    """How an edge is walked from the left variable of a traversal."""
+    """The direction of an edge, seen from the left variable of a traversal."""
 
     OUT = "out"
     IN = "in"
@@ -34,7 +34,7 @@ class BoundNode:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A traversal with its direction. An anonymous end has a name that no user can write."""
+    """A traversal with its direction. An anonymous end has a name that no query can contain."""
 
     src: str
     dst: str
@@ -61,7 +61,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The clauses of one block, sorted by kind, each kind in the order written."""
+    """The clauses of one block, grouped by kind, each kind in source order."""
 
     nodes: tuple[BoundNode, ...]
     hops: tuple[Hop, ...]

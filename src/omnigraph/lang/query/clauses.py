@@ -1,6 +1,6 @@
 """The clauses of a match block.
 
-They follow one another without separators, so the first tokens decide what a clause is:
+They follow one another without separators, so the first tokens determine the kind of a clause:
 ``not {`` a negation, ``$v :`` a binding, ``$v word $w`` a traversal, anything else a condition.
 """
 

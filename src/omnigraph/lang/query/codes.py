@@ -1,8 +1,8 @@
 """Every code of the query language, with its meaning.
 
-``P`` codes come from reading the text, ``T`` codes from checking it against a schema (T1 to T24
-are those of the reference), ``D2`` from planning, ``Q`` and ``L`` codes from files and lint. A code
-never changes its meaning.
+``P`` codes come from parsing, ``T`` codes from checking against a schema (T1 to T24 are those of
+the reference), ``D2`` from planning, ``Q`` and ``L`` codes from files and lint. A code never
+changes its meaning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What traversals connect, and the order in which they can be taken."""
+"""Connected components of traversals, and the order in which traversals can be resolved."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class DisjointSets:
 
 
 def sweep_order(ends: Sequence[tuple[str, str]], bound: Iterable[str]) -> list[int]:
-    """The positions of traversals in an order where each has a known end, if one can have.
+    """The positions of traversals in an order in which each has a known end, if possible.
 
-    It is the order of sweeps over the list, again and again, that take whatever has a known end
-    and make its other end known. When nothing has one, the first that is left is taken.
+    It is the order of repeated sweeps over the list: a sweep selects every traversal with a known
+    end, and makes its other end known. If there is none, the first remaining one is selected.
 
     >>> sweep_order([("b", "c"), ("a", "b")], ["a"])
     [1, 0]
@@ -86,7 +86,7 @@ def sweep_order(ends: Sequence[tuple[str, str]], bound: Iterable[str]) -> list[i
 def is_connected(pattern: Pattern) -> bool:
     """Whether every variable can be reached from every other by traversals and conditions.
 
-    Patterns that are not connected give the product of their rows, which is rarely meant.
+    Disconnected patterns yield the product of their rows, which is rarely intended.
     """
     groups = DisjointSets()
     names = {node.variable for node in pattern.nodes}

@@ -112,7 +112,7 @@ def _mutation(catalog: Catalog, checked: CheckedMutation) -> Descriptor:
 
 
 def _endpoints(catalog: Catalog, statement: CheckedStatement) -> list[TypeUse]:
-    """An inserted edge is checked against the nodes at its ends."""
+    """The node types read by an insert of an edge, which checks its endpoints."""
     if statement.kind is not StatementKind.INSERT or statement.entity is EntityKind.NODE:
         return []
     edge = catalog.edge_types[statement.type_name]
@@ -120,7 +120,7 @@ def _endpoints(catalog: Catalog, statement: CheckedStatement) -> list[TypeUse]:
 
 
 def _cascade(catalog: Catalog, statement: CheckedStatement) -> list[TypeUse]:
-    """Deleting nodes deletes the edges at them, of every edge type."""
+    """The edge types written by a delete of nodes, which deletes their edges."""
     if statement.kind is not StatementKind.DELETE or statement.entity is EntityKind.EDGE:
         return []
     return [

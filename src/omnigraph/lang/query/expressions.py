@@ -41,14 +41,14 @@ _KEYWORD = re.compile(
     r"and|as|asc|contains|delete|desc|distinct|false|in|insert|is|limit|match|not|null|offset|or"
     r"|order|query|return|set|starts_with|true|update|where"
 )
-# Operators of other languages, and what to write instead.
+# Operators of other languages, and their replacements.
 _FOREIGN_WORDS = {
     "like": "write `contains` for a part of a text, `starts_with` for its start",
     "between": "write `$p.x >= low and $p.x <= high`",
     "matches": "write `contains`, or `search` for words",
     "equals": "write `=`",
 }
-# (token before, token) -> hint; glued together they are an operator somewhere else
+# (token before, token) -> hint; together they are an operator of another language
 _FOREIGN_OPERATORS = {
     ("=", "="): "equality is written `=`",
     ("<", ">"): "unequal is written `!=`",
@@ -60,7 +60,7 @@ _FOREIGN_OPERATORS = {
 class ExpressionParser(Parser):
     """Parses expressions; the clause parser builds on it.
 
-    ``operands`` counts the conditions of the expression at hand; who starts one resets it.
+    ``operands`` counts the conditions of the current expression; the caller resets it.
     """
 
     operands = 0
@@ -140,7 +140,7 @@ class ExpressionParser(Parser):
         return ast.NotExpr(operand, span=self.since(token.start))
 
     def _starts_operand(self) -> bool:
-        """Whether what follows ``not`` makes it an operator and not a name."""
+        """Whether the tokens after ``not`` make it an operator and not a name."""
         following = self.ahead()
         if following.kind is Kind.PUNCT:
             return following.text in ("(", "[", "-")
@@ -196,7 +196,7 @@ class ExpressionParser(Parser):
         return left
 
     def _at_glued(self, word: str) -> bool:
-        """A word operator; the language lets `contains` be glued to what follows."""
+        """Whether a word operator is here; `contains` needs no separator after it."""
         text = self.token.text
         return text == word or (word == "contains" and text.startswith(word))
 
@@ -322,7 +322,7 @@ class ExpressionParser(Parser):
         return call
 
     def _check_shape(self, call: ast.CallExpr) -> None:
-        """What the grammar asks of a call, before any type is known."""
+        """Check the arguments of a call by the grammar, before any type is known."""
         fewest, most = FUNCTIONS[call.function]
         count = len(call.args)
         if not fewest <= count <= most:
@@ -347,14 +347,14 @@ class ExpressionParser(Parser):
                         rank.span,
                     )
 
-    # -- places --------------------------------------------------------------------------
+    # -- positions -----------------------------------------------------------------------
 
     def _at_word(self, word: str) -> bool:
         return self.token.text == word and self.token.kind is Kind.IDENT
 
 
 def edge_word(name: str) -> str:
-    """How a query writes an edge: with a lower-case first letter, or all lower-case.
+    """The spelling of an edge in a query: with a lower-case first letter, or all lower-case.
 
     >>> edge_word("WorksAt"), edge_word("ATTENDED")
     ('worksAt', 'attended')
@@ -363,7 +363,7 @@ def edge_word(name: str) -> str:
 
 
 def advice(before: Token, token: Token) -> str | None:
-    """A hint for an unexpected token: what habits from other languages probably meant."""
+    """A hint for an unexpected token that is common in other languages."""
     text = token.text
     if token.kind is Kind.TYPE:
         if _KEYWORD.fullmatch(text.lower()):

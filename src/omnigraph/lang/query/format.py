@@ -1,9 +1,9 @@
-"""Query texts in standard layout.
+"""Formats query texts in standard layout.
 
-Order, comments and meaning stay: reading the result gives the same tree. Two spaces of indent,
-one clause or statement per line; a bracketed list stays on its line as long as it fits and holds
-no comment. Clauses follow one another without separators, so a few words and numbers need
-parentheses that they would not need alone; those are put where the parser would read on.
+Order, comments and meaning are kept: parsing the result gives the same tree. Two spaces of indent,
+one clause or statement per line; a bracketed list stays on its line if it fits and contains no
+comment. Clauses follow one another without separators, so some words and numbers need parentheses
+where the parser would otherwise continue the previous clause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from omnigraph.lang.schema.ir_json import plain_float
 WIDTH = 100
 _INDENT = "  "
 _CLOSING = {"{": "}", "(": ")"}
-# A bare name of these would be read as an operator.
+# Bare names that would be read as an operator.
 _OPERATOR_WORD = re.compile(r"not|in|is|and|or|distinct|(contains|starts_with)([0-9].*)?")
 _LITERAL_WORDS = ("null", "true", "false")
 _LEADING_NUMBER = re.compile(r"-[0-9.]+")
@@ -125,7 +125,7 @@ def _literal(literal: ast.LiteralExpr) -> str:
         case ast.LiteralKind.BOOL:
             return "true" if value else "false"
         case ast.LiteralKind.FLOAT:
-            # The language has no exponents, and digits on both sides of the dot.
+            # The language has no exponents, and requires digits on both sides of the dot.
             assert isinstance(value, float)
             return plain_float(value)
         case ast.LiteralKind.STRING:
@@ -143,7 +143,7 @@ def _operand(expr: ast.Expr) -> str:
 
 
 def _pieces(expr: ast.Expr) -> list[str]:
-    """An expression cut where a long one may be broken: before its outermost ``and`` or ``or``."""
+    """An expression, split where it may be broken: before its outermost ``and`` or ``or``."""
     match expr:
         case ast.AndExpr(operands):
             texts = [_grouped(operand, ast.AndExpr, ast.OrExpr) for operand in operands]
@@ -160,7 +160,7 @@ def _grouped(expr: ast.Expr, *looser: type[ast.Expr]) -> str:
     return f"({text})" if isinstance(expr, looser) else text
 
 
-# -- words that the parser would read on from ----------------------------------------------------
+# -- words after which the parser would continue an expression -----------------------------------
 
 
 def _filter_pieces(condition: ast.Expr, next_clause: str) -> list[str]:
@@ -168,7 +168,7 @@ def _filter_pieces(condition: ast.Expr, next_clause: str) -> list[str]:
     pieces = _pieces(condition)
     flat = " ".join(pieces)
     for leading in (_LEADING_NUMBER, _LEADING_VARIABLE, _LEADING_NAME):
-        # `-5 < $x` reads on from the clause before, `$a contains $b` is a traversal.
+        # `-5 < $x` would continue the clause before, `$a contains $b` would be a traversal.
         word = leading.match(flat)
         if word and word.group() not in _LITERAL_WORDS:
             pieces[0] = f"({word.group()}){pieces[0][word.end() :]}"
@@ -186,7 +186,7 @@ def _ordering(entry: ast.Ordering, aliases: set[str | None]) -> str:
     if isinstance(expr, ast.NameExpr) and expr.name in aliases:
         text = expr.name
     elif text in aliases:
-        # With an alias `null`, the word alone means that column.
+        # With an alias `null`, the bare word refers to that column.
         text = f"({text})"
     return f"{text} desc" if entry.descending else text
 
@@ -203,10 +203,10 @@ class _Layout:
         self._comments = [comment.start for comment in comments]
         self._closed = _bracket_pairs(tokens)
 
-    # -- places --------------------------------------------------------------------------
+    # -- positions -----------------------------------------------------------------------
 
     def _bracket(self, text: str, offset: int) -> Span:
-        """The first bracket of this kind that opens at or after ``offset``, with all inside."""
+        """The span of the first bracket of this kind that opens at or after ``offset``."""
         for index in range(bisect_left(self._starts, offset), len(self._tokens)):
             if self._tokens[index].text == text:
                 return Span(self._starts[index], self._closed[index])
@@ -224,7 +224,7 @@ class _Layout:
     # -- queries -------------------------------------------------------------------------
 
     def query(self, query: ast.Query) -> list[PrintItem]:
-        """A query is one item, or several when there are comments in its head."""
+        """The items of a query: one, or several if there are comments in its head."""
         params = self._bracket("(", query.name_span.end)
         body = self._bracket("{", query.name_span.end)
         block = PrintBlock(body, tuple(self._body(query.body, body)))
@@ -242,7 +242,7 @@ class _Layout:
         return [signature, *notes, PrintItem(body, "{", block)]
 
     def _head(self, query: ast.Query) -> str:
-        """The signature, its parameters on lines of their own when it would be too long."""
+        """The signature; if it is too long, with one parameter per line."""
         texts = [f"${param.name}: {param.type}" for param in query.params]
         flat = f"query {query.name}({', '.join(texts)})"
         if len(flat) + 2 <= WIDTH or not texts:
@@ -366,7 +366,7 @@ class _Layout:
 
 
 def _bracket_pairs(tokens: Sequence[Token]) -> dict[int, int]:
-    """For every opening bracket, by its index, the end of the one that closes it."""
+    """For every opening bracket, by token index, the end of its closing bracket."""
     closed: dict[int, int] = {}
     waiting: list[int] = []
     for index, token in enumerate(tokens):
@@ -382,7 +382,7 @@ def _bracket_pairs(tokens: Sequence[Token]) -> dict[int, int]:
 def _take_comments(
     source: Source, comments: deque[Comment], end: int, following: int
 ) -> list[Comment]:
-    """The comments of a query: those before its end, and those behind it on the same line."""
+    """The comments of a query: those before its end, and those after it on the same line."""
     taken: list[Comment] = []
     while comments and comments[0].start < following:
         start = comments[0].start

@@ -1,7 +1,7 @@
-"""Checking a whole query file against a schema, without running anything.
+"""Checks a whole query file against a schema, without running queries.
 
-The report has the shape that scripts read: counts, one result for each query, and findings about
-the file as a whole. ``diagnostics`` has every finding once more with its place in the text.
+The report has a stable form for scripts: counts, one result per query, and findings about the file
+as a whole. ``diagnostics`` has every finding again with its location in the text.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def lint_queries(catalog: Catalog, source: Source, schema_source: Mapping[str, s
     findings.sort(key=lambda finding: finding.rank)
     spans = {query.name: query.name_span for query in file.queries}
     for finding in uncovered:
-        # The property is in the schema; what may be missing an assignment is in this file.
+        # The property is in the schema; the query without the assignment is in this file.
         span = spans[finding.query_names[0]]
         diagnostics.append(
             Diagnostic(

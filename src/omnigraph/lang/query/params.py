@@ -1,7 +1,7 @@
-"""Parameter values: from JSON or Python to the declared types.
+"""Converts parameter values from JSON or Python to the declared types.
 
-Nothing is guessed and nothing is lost: a value that does not fit is a ``ParameterError`` that
-names the parameter, and a required parameter that is missing is an error too.
+Conversion is exact: a value that does not fit raises a ``ParameterError`` that names the parameter,
+and so does a missing required parameter.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def convert_params(
     now: datetime | None = None,
     mode: JsonMode = JsonMode.STANDARD,
 ) -> dict[str, Value]:
-    """The values of a query's parameters, ``now()`` among them.
+    """The values of a query's parameters, including ``now()``.
 
-    Values for names that are not declared are kept with the type they seem to have; nothing
-    uses them, but one that looks like a parameter that is missing is named by the error.
+    Values of undeclared names are converted by their Python type. Nothing uses them, but if a
+    parameter is missing, the error mentions an undeclared name that is similar.
 
     >>> convert_params({"age": PropType(Scalar.I32)}, {"age": "41"})["age"]
     41
@@ -154,7 +154,7 @@ def _blob(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
 
 
 def _unicode(name: str, text: str) -> str:
-    """JSON can spell half a surrogate pair; no stored text can hold one."""
+    """Raise for half a surrogate pair: JSON can contain one, but no stored text can."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -238,7 +238,7 @@ def _moment(name: str, scalar: Scalar, value: Any, mode: JsonMode) -> Atom:
             moment = as_utc(value)
         except OverflowError:
             raise _refuse(name, f"DateTime {value} is out of range") from None
-        # A moment of pandas keeps its nanoseconds beside the microseconds.
+        # A pandas timestamp has its nanoseconds in an extra attribute.
         if moment.microsecond % 1000 or getattr(value, "nanosecond", 0):
             raise _too_fine(name, value)
         return moment

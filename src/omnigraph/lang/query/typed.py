@@ -1,8 +1,8 @@
 """Checked expressions: every name resolved, every node typed.
 
-The checker makes them, the plan carries them, and each engine turns them into its own form by
-one ``Visitor``. Comparisons follow three-valued logic: a null operand makes the result null, and
-a filter keeps a row only when its condition is true.
+The checker creates them, the plan contains them, and each engine translates them by one
+``Visitor``. Comparisons follow three-valued logic: a null operand makes the result null, and a
+filter keeps a row only if its condition is true.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Value = Atom | tuple[Atom, ...]
 
 
 def hidden_name(base: str, number: int) -> str:
-    """A name for a generated variable; no query text can spell it."""
+    """A name for a generated variable; no query text can contain it."""
     return f"{base}~{number}"
 
 
@@ -44,8 +44,8 @@ class TypedExpr:
     """Anything with a value and a type."""
 
     if TYPE_CHECKING:
-        # Leaves store their type, other nodes derive it; a real attribute here would be taken
-        # for the default of the leaves' field.
+        # Leaves store their type, other nodes derive it; an attribute here would become the
+        # default of the leaves' field.
         @property
         def type(self) -> PropType: ...
 
@@ -63,7 +63,7 @@ NULL = PropType(Scalar.STRING, nullable=True)
 
 @dataclass(frozen=True, slots=True)
 class Constant(TypedExpr):
-    """A literal, or a parameter once its value is known. Lists are tuples."""
+    """A literal or a bound parameter. Lists are tuples."""
 
     value: Value
     type: PropType
@@ -151,7 +151,7 @@ class Membership(Condition):
 
     @property
     def type(self) -> PropType:
-        """Stored lists may hold nulls, which make a miss unknown."""
+        """Nullable if the options may contain null, which makes a miss unknown."""
         is_exact = isinstance(self.options, Constant) and not self.options.type.nullable
         return BOOL.as_nullable(self.item.type.nullable or not is_exact)
 
@@ -214,7 +214,7 @@ class TextMatch(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Score(TypedExpr):
-    """A rank that a search gives to a row; null where the search does not reach the row."""
+    """The score that a search gives to a row; null if the search does not match the row."""
 
     @property
     def type(self) -> PropType:
@@ -276,8 +276,8 @@ class Aggregate(TypedExpr):
 def children(expr: TypedExpr) -> Iterator[TypedExpr]:
     """The direct operands of an expression, in order.
 
-    Operands are fields that hold an expression or a flat tuple of them; anything deeper would be
-    overlooked by every rule, so it is refused.
+    Operands are fields with an expression or a flat tuple of expressions; a deeper nesting would
+    be missed by every rule, so it is refused.
     """
     for slot in _operand_fields(type(expr)):
         value = getattr(expr, slot)
@@ -292,7 +292,7 @@ def children(expr: TypedExpr) -> Iterator[TypedExpr]:
 
 
 _OPERANDS: dict[type, tuple[str, ...]] = {}
-"""By class of expression, the fields that may hold operands."""
+"""The fields that may hold operands, by class of expression."""
 
 
 def _operand_fields(cls: type[TypedExpr]) -> tuple[str, ...]:
@@ -310,7 +310,7 @@ def walk(expr: TypedExpr) -> Iterator[TypedExpr]:
 
 
 def variables(expr: TypedExpr) -> frozenset[str]:
-    """The bound variables an expression looks at."""
+    """The bound variables that an expression uses."""
     return frozenset(node.variable for node in walk(expr) if isinstance(node, Column | Entity))
 
 
@@ -318,9 +318,9 @@ R = TypeVar("R")
 
 
 class Visitor(Generic[R]):
-    """Turns expressions into something else, one method for each kind of node.
+    """Translates expressions, with one method per kind of node.
 
-    A subclass defines ``visit_<ClassName>``; a node it does not know is an error that names the
+    A subclass defines ``visit_<ClassName>``; an unknown node raises an error that names the
     node, never a silent default.
     """
 
@@ -337,7 +337,7 @@ class Visitor(Generic[R]):
 
 
 def rebuild(expr: TypedExpr, change: Any) -> TypedExpr:
-    """The same node with ``change`` applied to each operand; itself when nothing changed."""
+    """The same node with ``change`` applied to each operand; itself if nothing changed."""
     updates: dict[str, Any] = {}
     for slot in _operand_fields(type(expr)):
         value = getattr(expr, slot)

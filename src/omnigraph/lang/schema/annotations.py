@@ -74,9 +74,9 @@ def check_property(
 ) -> None:
     """The name and the annotations of one property.
 
-    ``complete`` says whether ``by_name`` holds everything, so that an unknown name is an error.
-    A property that an interface brought was checked there; only what depends on the other
-    properties of the node is looked at again.
+    ``complete`` is whether ``by_name`` has all properties, so that an unknown name is an error.
+    A property of an interface was checked there; only rules that depend on the other properties of
+    the node are checked again.
     """
     where = f"{owner}.{prop.name}"
     if injected is None:
@@ -179,7 +179,7 @@ def _check_embed(
     injected: NodeDecl | None,
 ) -> None:
     source = annotation.value
-    # What an interface wrote is wrong in the place where a node brings it together.
+    # An annotation of an interface is reported at the node in which it is invalid.
     span = injected.name_span if injected is not None else annotation.span
     if injected is None:
         if not source:

@@ -1,7 +1,7 @@
 """The arguments of body constraints: ``@unique(a, b)``, ``@range(age, 0..150)``.
 
-All five constraints share one argument syntax; what each of them wants is checked here, so that
-a constraint in the tree is always well formed.
+All five constraints share one argument syntax. The arguments of each are checked here, so that a
+constraint in the tree is always well formed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECK_HINT = 'write `@check(code, "^[A-Z]+$")`'
 
 
 class Bounds(NamedTuple):
-    """``min..max``, either missing."""
+    """``min..max``, of which either may be missing."""
 
     min: Number | None
     max: Number | None
@@ -110,7 +110,7 @@ def _argument(parser: Parser, word: str) -> Argument:
 def _at_number(parser: Parser) -> bool:
     token = parser.token
     if parser.at("-"):
-        # A sign belongs to its number; `- 5` is not one.
+        # A sign belongs to its number; `- 5` is not a number.
         token = parser.ahead()
         if token.start != parser.token.end:
             return False

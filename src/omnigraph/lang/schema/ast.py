@@ -21,7 +21,7 @@ from omnigraph.records import dataclass
 
 
 class ArgKind(StrEnum):
-    """How an annotation argument was written."""
+    """The notation of an annotation argument."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -49,7 +49,7 @@ class Ref(SyntaxNode):
 class Annotation(SyntaxNode):
     """``@name``, ``@name(value)`` or ``@name(value, key="…")``; values are kept as text.
 
-    ``kinds`` says how the value and then each keyword value was written, so that
+    ``kinds`` has the notation of the value and then of each keyword value, so that
     ``@embed(bio)`` and ``@embed("bio")`` print back as they were. The canonical form leaves it
     empty, because both mean the same; then every value is quoted.
 
@@ -83,8 +83,8 @@ class Constraint(SyntaxNode):
     column_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False, kw_only=True)
 
     if TYPE_CHECKING:
-        # Some store their columns, others derive them; a real attribute here would be taken for
-        # the default of the field.
+        # Some store their columns, others derive them; an attribute here would become the
+        # default of the field.
         @property
         def columns(self) -> tuple[str, ...]: ...
 
@@ -169,7 +169,7 @@ COLUMN_CONSTRAINTS: dict[str, type[ColumnConstraint]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cardinality(SyntaxNode):
-    """How many edges of a type may leave one source node."""
+    """The allowed number of edges of a type per source node."""
 
     min: int = 0
     max: int | None = None
@@ -203,7 +203,7 @@ Member = PropertyDecl | Constraint
 
 @dataclass(frozen=True, slots=True)
 class Declaration(SyntaxNode):
-    """A type; ``complete`` is false when some part of it did not parse."""
+    """A type; ``complete`` is false if some part of it did not parse."""
 
     kind: ClassVar[TypeKind]
     name: str
@@ -249,7 +249,7 @@ class EdgeDecl(Declaration):
 
 @dataclass(frozen=True, slots=True)
 class SchemaFile(SyntaxNode):
-    """A whole schema text; ``complete`` is false when a node or interface may be missing."""
+    """A whole schema text; ``complete`` is false if a node or interface may be missing."""
 
     declarations: tuple[Declaration, ...] = ()
     complete: bool = field(default=True, compare=False, repr=False, kw_only=True)

@@ -1,7 +1,7 @@
 """The resolved types of a schema.
 
 A catalog is always built from the canonical form, whether that comes from a text or from a
-stored file, so both give the same answers. It is immutable; its mappings are read-only.
+stored file, so both give the same catalog. It is immutable; its mappings are read-only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from omnigraph.representation import brief
 if TYPE_CHECKING:
     from pyarrow import Schema as ArrowSchema
 else:
-    # A catalog is built without loading Arrow; annotations resolve all the same.
+    # A catalog is built without loading Arrow; annotations still resolve.
     ArrowSchema = Any
 
 
@@ -59,7 +59,7 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class TableType:
-    """A type with a table; ``properties`` are in alphabetical order, as the columns are."""
+    """A type with a table; ``properties`` are in alphabetical order, like the columns."""
 
     kind: ClassVar[TypeKind]
     hidden: ClassVar[tuple[str, ...]]
@@ -78,7 +78,7 @@ class TableType:
         return self.kind + ":" + self.name
 
     def arrow_schema(self) -> ArrowSchema:
-        """The columns of the table: ``id``, of edges ``src`` and ``dst``, then the properties."""
+        """The columns of the table: ``id``, for edges ``src`` and ``dst``, then the properties."""
         if not self._arrow:
             from omnigraph.lang.values.arrow import table_schema
 
@@ -89,7 +89,7 @@ class TableType:
 
 @dataclass(frozen=True, slots=True)
 class NodeType(TableType):
-    """A node type; ``properties`` are in alphabetical order, as the columns are."""
+    """A node type; ``properties`` are in alphabetical order, like the columns."""
 
     kind: ClassVar[TypeKind] = TypeKind.NODE
     hidden: ClassVar[tuple[str, ...]] = ("id",)
@@ -101,7 +101,7 @@ class NodeType(TableType):
 
     @property
     def key_property(self) -> str | None:
-        """The first key column, ``None`` if the type has no key."""
+        """The first key column; ``None`` if the type has no key."""
         return self.key[0] if self.key else None
 
 
@@ -155,7 +155,7 @@ class Catalog:
             raise _not_text("name", name) from None
 
     def edge(self, word: str) -> EdgeType | None:
-        """An edge type by its exact name, else by the whole name in any casing."""
+        """An edge type by its exact name, else by its name ignoring case."""
         try:
             return self.edge_types.get(word) or self._folded.get(word.lower())
         except (TypeError, AttributeError):
@@ -163,12 +163,12 @@ class Catalog:
 
 
 def _not_text(name: str, value: object) -> InputError:
-    # The compiler asks for every name of a query: a check of each would cost more than the answer.
+    # The compiler looks up every name of a query: checking the type of each would cost more.
     return InputError(f"{name} must be text, not {type(value).__name__}")
 
 
 def entity_types(catalog: Catalog) -> list[EntityType]:
-    """Every type that has rows, nodes before edges, each by name."""
+    """Every type with a table: nodes before edges, each in the order of names."""
     return [*catalog.node_types.values(), *catalog.edge_types.values()]
 
 
@@ -194,7 +194,7 @@ def catalog_from_ir(ir: SchemaIR) -> Catalog:
 
 
 def text_of(catalog: Catalog) -> str:
-    """A catalog as text, for another process."""
+    """A catalog as text, to be sent to another process."""
     return catalog.ir.compact()
 
 

@@ -1,7 +1,7 @@
 """Semantic checks of a parsed schema.
 
-Every finding is reported, not only the first. Where a part of the text could not be read, checks
-that would only complain about the missing part stay silent.
+Every finding is reported, not only the first. If a part of the text could not be parsed, checks
+that would only report the missing part are skipped.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _check_node(
 def _check_interface_types(
     report: SchemaReport, node: Expanded[NodeDecl], interface: InterfaceDecl, implements: Span
 ) -> None:
-    """Every interface must agree with the node, and so with the interfaces before it."""
+    """Check that an interface agrees with the node, and so with the interfaces before it."""
     brought = {prop.name for prop, _ in node.injected}
     for prop in interface.properties:
         effective = node.by_name[prop.name]
@@ -247,7 +247,7 @@ def _check_column(
 def _check_key_nullable(
     report: SchemaReport, owner: str, key: KeyConstraint, by_name: dict[str, PropertyDecl]
 ) -> None:
-    """Property-level ``@key``, including one inherited from an interface."""
+    """Check a property-level ``@key``, including one inherited from an interface."""
     for column, span in zip(key.columns, key.column_spans, strict=True):
         prop_type = by_name[column].type
         if prop_type.is_plain and prop_type.nullable:

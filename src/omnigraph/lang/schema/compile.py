@@ -20,7 +20,7 @@ SCHEMA_FILE = "schema.pg"
 def compile_schema(source: SourceText, *, is_new: bool = False) -> Catalog:
     """The catalog of a schema text; raises ``SchemaError`` with every error.
 
-    One that ``is_new`` is judged by rules too that other programs do not have.
+    With ``is_new``, rules that other programs do not have are checked too.
 
     >>> compile_schema("node Person { name: String @key }").node("Person").key_property
     'name'

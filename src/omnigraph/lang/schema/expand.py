@@ -1,8 +1,8 @@
-"""Interfaces copied into nodes, annotations turned into constraints.
+"""Copies interfaces into nodes, and converts annotations to constraints.
 
 Every property and constraint keeps its span, so that a finding about an injected property points
-at the right location. Nothing is reported here: unresolved names are left out, ``check`` reports
-them.
+at the right location. Nothing is reported here: unresolved names are ignored, and reported by
+``check``.
 """
 
 from __future__ import annotations

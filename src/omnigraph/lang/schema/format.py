@@ -1,6 +1,6 @@
-"""Schema texts in standard layout.
+"""Formats schema texts in standard layout.
 
-Order, comments and meaning stay: reading the result gives the same tree. Two spaces of indent,
+Order, comments and meaning are kept: parsing the result gives the same tree. Two spaces of indent,
 one property or constraint per line, long enums wrapped.
 """
 

@@ -1,8 +1,8 @@
 """A schema with its stable ids, and the difference between two schemas.
 
-The difference is found by the ids and never by names, so it is right across any number of
-changes and in both directions. Its order is one in which every step can be applied after those
-before it, apart from renames: those of one difference happen at once, since names may be swapped.
+The difference is computed by ids and never by names, so it is correct across any number of changes
+and in both directions. Its steps can be applied in order, except that all renames of a difference
+are applied at once, since names may be swapped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from omnigraph.lang.schema.steps import (
 )
 from omnigraph.records import dataclass
 
-# Where a step comes among those of one change; all others come after these, as they are.
+# The order of the steps of one change; all other steps come after these, in their own order.
 _PHASES = tuple(
     step.kind for step in (DropType, RenameType, AddType, DropProperty, RenameProperty, AddProperty)
 )
@@ -71,7 +71,7 @@ class IdentifiedType:
         return {**head, **self.shape_json(), "type_id": self.identity.id}
 
     def shape_json(self) -> dict[str, Any]:
-        """A type without its name: the ends of an edge, and the properties."""
+        """A type without its name: the endpoints of an edge, and the properties."""
         ends: dict[str, Any] = {}
         if isinstance(self.type, EdgeIR):
             ends = {"from_type": self.type.from_type, "to_type": self.type.to_type}

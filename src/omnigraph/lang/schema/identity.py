@@ -1,8 +1,8 @@
-"""Ids of types and properties that survive renames.
+"""Ids of types and properties that are stable across renames.
 
-The ids of the canonical form are hashes of names, so a rename changes them. These here are
-allocated one by one and never used again: a rename keeps them, a name that is dropped and comes
-back starts a new life with new ids. The data is pure; the manifest stores its JSON form.
+The ids of the canonical form are hashes of names, so a rename changes them. The ids here are
+allocated in sequence and never reused: a rename keeps them, and a name that is dropped and added
+again gets new ids. This module does no I/O; the manifest stores the JSON form.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class TypeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """All living types by ``kind:Name``, and the state of id allocation.
+    """All existing types by ``kind:Name``, and the state of id allocation.
 
-    ``lives`` counts for every name ever used how many types have carried it.
+    ``lives`` counts, for every name ever used, the types that have had it.
     """
 
     next_type: int
@@ -51,7 +51,7 @@ class Identity:
     lives: Mapping[str, int]
 
     def type(self, kind: TypeKind | str, name: str) -> TypeIdentity | None:
-        """The identity of a living type."""
+        """The identity of an existing type."""
         return self.types.get(f"{kind}:{name}")
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Identity:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> Identity:
-        """The inverse of ``to_json``; raises ``InputError`` when the data is not an identity."""
+        """The inverse of ``to_json``; raises ``InputError`` if the data is not an identity."""
         try:
             identity: Identity = from_json(Identity, value)
         except MALFORMED as error:
@@ -111,7 +111,7 @@ def continue_identity(identity: Identity, old: Catalog, new: Catalog) -> Identit
     """The identity after a change, derived from the two schemas alone.
 
     Types and properties are continued by name or by ``@rename_from``. A property whose new type
-    cannot hold the old values is another one.
+    cannot hold the old values is a different property.
     """
     allocator = _Allocator(identity)
     _continue_types(allocator, old.ir.interfaces, new.ir.interfaces)

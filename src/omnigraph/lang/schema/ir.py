@@ -1,7 +1,7 @@
-"""The canonical form of a schema: what is stored, hashed and compared.
+"""The canonical form of a schema, which is stored, hashed and compared.
 
-It must be byte for byte what the reference program writes, because both open each other's
-graphs: the key order, the sorting, the text of floats and the ids are all part of the format.
+It must be byte for byte identical to the output of the reference program, because both open each
+other's graphs: key order, sorting, the text of floats and the ids are part of the format.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SchemaIR:
         return pretty_json(to_json(self))
 
     def hash(self) -> str:
-        """``sha256:`` and the hex digest of the compact text, as the graph's state file has it.
+        """``sha256:`` and the hex digest of the compact text, as in the graph's state file.
 
         >>> SchemaIR(IR_VERSION, (), (), ()).hash()[:20]
         'sha256:175cac5f031a9'
@@ -118,7 +118,7 @@ class SchemaIR:
 
     @staticmethod
     def from_json(value: Any) -> SchemaIR:
-        """The inverse of ``to_json``; raises ``InputError`` when the data is not a schema."""
+        """The inverse of ``to_json``; raises ``InputError`` if the data is not a schema."""
         try:
             ir: SchemaIR = from_json(SchemaIR, value)
         except MALFORMED as error:
@@ -209,13 +209,13 @@ def canonical_type(prop_type: PropType) -> PropType:
 
 
 def canonical_annotations(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
-    """Sorted by name and value, a missing value first; their notation is dropped."""
+    """Annotations sorted by name and value, a missing value first, without their notation."""
     ordered = sorted(annotations, key=lambda a: (a.name, a.value is not None, a.value or ""))
     return tuple(Annotation(a.name, a.value, a.kwargs) for a in ordered)
 
 
 def canonical_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Columns sorted, constraints sorted by their text; duplicates are kept."""
+    """Constraints with sorted columns, sorted by their text; duplicates are kept."""
     bare: list[Constraint] = []
     for constraint in constraints:
         if isinstance(constraint, ColumnConstraint):

@@ -1,7 +1,7 @@
 """JSON texts exactly as the reference program writes them.
 
-Python's own writer differs in the text of floats (``1e+16``), so numbers are written here;
-strings and structure follow the standard, with characters outside ASCII kept as they are.
+Python's own encoder formats floats differently (``1e+16``), so numbers are formatted here. Strings
+and structure follow the standard; characters outside ASCII are not escaped.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _pretty(value: Any, indent: str) -> Iterator[str]:
 
 
 def parse_json(text: str) -> Any:
-    """Read a JSON text; raises ``InputError`` when it is invalid."""
+    """Parse a JSON text; raises ``InputError`` if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,9 +1,8 @@
 """The JSON form of schema objects and reports, in both directions.
 
-A dataclass is an object with its fields in order; fields left out of comparison (source spans) are
-left out here too. Metadata of a field: ``json`` renames its key, ``optional`` omits it when it is
-none or empty. Annotations and constraints have forms of their own, which the reference program
-defines.
+A dataclass becomes an object with its fields in order; fields that are not compared (source spans)
+are omitted. Metadata of a field: ``json`` renames its key, ``optional`` omits it if it is ``None``
+or empty. Annotations and constraints have their own forms, which the reference program defines.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Warnings about valid schemas with surprising effects.
 
-Errors are not repeated here; ``lint_schema`` wants a text that compiles. The codes are listed in
+Errors are not repeated here; ``lint_schema`` requires a text that compiles. The codes are listed in
 ``lint_codes``.
 """
 
@@ -62,7 +62,7 @@ def _constraints(report: SchemaReport, node: Expanded[NodeDecl]) -> None:
     for constraint in node.decl.constraints:
         where = f"{node.decl.name}.{constraint.columns[0]}"
         if isinstance(constraint, CheckConstraint):
-            # The engine that checks writes; loaded only for schemas with a pattern.
+            # The regular expression engine of writes; imported only for schemas with a pattern.
             from omnigraph.lang.schema.patterns import is_pattern
 
             if not is_pattern(constraint.pattern):
@@ -117,7 +117,7 @@ def _vectors(report: SchemaReport, node: Expanded[NodeDecl]) -> None:
 
 
 def _misspelt(report: SchemaReport, decl: Declaration) -> None:
-    """Unknown annotations are legal; one similar to a known annotation is probably a typo."""
+    """Warn about an unknown annotation that is similar to a known one; others are legal."""
     nested = (a for prop in decl.properties for a in prop.annotations)
     for annotation in (*decl.annotations, *nested):
         close = closest(annotation.name, _ANNOTATIONS, 0.75)

@@ -13,7 +13,7 @@ from omnigraph.records import dataclass
 
 
 class Tier(StrEnum):
-    """What a change needs: nothing, a check of existing rows, or consent to data loss."""
+    """The precondition of a change: none, a check of existing rows, or consent to data loss."""
 
     SAFE = "safe"
     VALIDATED = "validated"

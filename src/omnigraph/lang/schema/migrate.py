@@ -1,8 +1,8 @@
-"""Planning the migration from one schema to another.
+"""Plans the migration from one schema to another.
 
-Planning is pure and deterministic: it compares two canonical schemas and never looks at data.
-A type or property is matched by its name first, then by ``@rename_from``, so leaving that
-annotation in place after the rename is harmless.
+Planning is pure and deterministic: it compares two canonical schemas and never reads data. A type
+or property is matched by its name first, then by ``@rename_from``, so that annotation may stay in
+the schema after the rename.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from omnigraph.representation import brief
 
 _TYPE_METADATA = ("description", "instruction")
 _PROPERTY_METADATA = ("description", "vector")
-# These act through constraints and renames, which are compared on their own.
+# These become constraints and renames, which are compared separately.
 _SUGAR = ("rename_from", "key", "unique", "index")
-# Types that hold every value of another exactly.
+# For each type, the types that hold all of its values exactly.
 _WIDER = {
     Scalar.I32: frozenset({Scalar.I64, Scalar.F64}),
     Scalar.U32: frozenset({Scalar.U64, Scalar.I64, Scalar.F64}),
@@ -121,14 +121,14 @@ _Named = PropertyIR | TypeIR
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """Which accepted name each desired name continues; ``refused`` says why one cannot."""
+    """The accepted name that each desired name continues; ``refused`` has reasons for refusals."""
 
     pairs: Mapping[str, str]
     refused: Mapping[str, str]
 
     @property
     def renames(self) -> dict[str, str]:
-        """Old name to new name, for all that change it."""
+        """Old name to new name, for all renamed ones."""
         return {old: new for new, old in self.pairs.items() if old != new}
 
     @property
@@ -173,7 +173,7 @@ class _Planner:
         what: str,
         node_renames: Mapping[str, str],
     ) -> dict[str, str]:
-        """Plan the types of one kind; returns how they are renamed."""
+        """Plan the types of one kind; returns their renames."""
         match = match_names(accepted, desired, what)
         by_name = {entry.name: entry for entry in accepted}
         for new in desired:
@@ -223,7 +223,7 @@ class _Planner:
     # -- properties ----------------------------------------------------------------------
 
     def _properties(self, old: TypeIR, new: TypeIR) -> dict[str, str]:
-        """Plan the properties of one type; returns how columns are renamed."""
+        """Plan the properties of one type; returns the renames of columns."""
         kind = new.kind
         match = match_names(old.properties, new.properties, "property")
         by_name = {prop.name: prop for prop in old.properties}
@@ -259,7 +259,7 @@ class _Planner:
             self.steps.append(RenameProperty(kind, owner.name, old.name, new.name))
         steps = list(value_steps(kind, owner.name, new.name, old.type, new.type))
         key = next((c.columns for c in owner.constraints if isinstance(c, KeyConstraint)), ())
-        # The ids of rows are spelled from their key, and floats have another spelling.
+        # Row ids are built from the text of the key, and the text of a float differs.
         widened = next((s.new for s in steps if isinstance(s, WidenProperty)), None)
         is_respelled = widened is not None and widened.scalar.is_float and new.name in key
         if is_respelled or any(isinstance(step, NarrowProperty) for step in steps):
@@ -283,7 +283,7 @@ class _Planner:
         metadata: tuple[str, ...],
         renames: Mapping[str, str],
     ) -> None:
-        """Refuse a change of what is neither metadata nor compared elsewhere."""
+        """Refuse a change of an annotation that is neither metadata nor compared elsewhere."""
         before = [_followed(a, renames) for a in _without(old, metadata + _SUGAR)]
         after = list(_without(new, metadata + _SUGAR))
         if before == after:
@@ -303,8 +303,8 @@ def constraint_steps(
     new: Sequence[Constraint],
     renames: Mapping[str, str],
 ) -> Iterator[Step]:
-    """The rules that a type gets and loses, apart from those whose columns were renamed."""
-    # Compared by their text: as numbers, the bounds 0 and 0.0 would be the same.
+    """The added and removed constraints of a type; renamed columns are no change."""
+    # Compared by their text: as numbers, the bounds 0 and 0.0 would be equal.
     renamed = canonical_constraints(_renamed(constraint, renames) for constraint in old)
     before = {constraint_key(constraint): constraint for constraint in renamed}
     after = {constraint_key(constraint): constraint for constraint in new}
@@ -338,7 +338,7 @@ def property_metadata_steps(
 def value_steps(
     kind: TypeKind, owner: str, name: str, old: PropType, new: PropType
 ) -> Iterator[Step]:
-    """How the values of a property change."""
+    """The steps that change the values of a property."""
     kept = new.as_nullable(old.nullable)
     added, removed = enum_change(old, kept)
     if added:
@@ -353,7 +353,7 @@ def value_steps(
 
 
 def enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The values that an enum gets and loses; none where one of the types is not an enum."""
+    """The added and removed values of an enum; empty if one of the types is not an enum."""
     if old.enum_values is None or new.enum_values is None:
         return (), ()
     before, after = set(old.enum_values), set(new.enum_values)
@@ -361,7 +361,7 @@ def enum_change(old: PropType, new: PropType) -> tuple[tuple[str, ...], tuple[st
 
 
 def is_wider(old: PropType, new: PropType) -> bool:
-    """Whether a type holds every value of another, and differs from it in nothing else."""
+    """Whether ``new`` is a wider numeric type than ``old`` and otherwise equal."""
     return replace(old, scalar=new.scalar) == new and new.scalar in _WIDER.get(old.scalar, ())
 
 
@@ -374,7 +374,7 @@ def _renamed(constraint: Constraint, renames: Mapping[str, str]) -> Constraint:
 
 
 def _followed(annotation: Annotation, renames: Mapping[str, str]) -> Annotation:
-    """An ``@embed`` keeps its source property when that is renamed."""
+    """An annotation after renames: an ``@embed`` follows its source property."""
     if annotation.name != "embed" or annotation.value is None:
         return annotation
     return replace(annotation, value=renames.get(annotation.value, annotation.value))

@@ -1,8 +1,7 @@
-"""Schema text to tree: a recursive descent parser that continues after an error.
+"""Parses schema texts: a recursive descent parser that continues after an error.
 
-A property that cannot be read does not hide the next one, and a declaration that cannot be read
-does not hide the next one. What is wrong with a readable text (unknown names, forbidden
-combinations) is found later, in ``check``.
+After an invalid property or declaration, parsing continues with the next one. Semantic errors
+(unknown names, forbidden combinations) are reported later, by ``check``.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _CARD_HINT = "write it right after the target type: `edge E: A -> B @card(0..1)`
 
 
 def parse_schema(source: Source) -> tuple[SchemaFile, list[Diagnostic]]:
-    """Read a schema text; never raises, whatever the text is.
+    """Parse a schema text; never raises, whatever the text is.
 
     >>> file, errors = parse_schema(Source("s.pg", "node A { name: String  age: Int }"))
     >>> file.nodes[0].properties[0].name, errors[0].message
@@ -67,7 +66,7 @@ class _SchemaParser(Parser):
             try:
                 declarations.append(self._declaration())
             except ParseFailure:
-                # Nothing refers to an edge, so a lost one leaves no other name unexplained.
+                # Nothing refers to an edge, so a lost edge makes no other name unknown.
                 complete = complete and word.startswith("edge")
                 self._skip_to_declaration()
         complete = complete and not self.too_many
@@ -320,7 +319,7 @@ class _SchemaParser(Parser):
         pairs[token.text] = (value, kind)
 
     def _argument(self, context: str) -> tuple[str, ArgKind]:
-        """A literal or a bare identifier; numbers and booleans keep their text."""
+        """A literal or a bare identifier; numbers and booleans are kept as text."""
         token = self.token
         if token.kind is Kind.STRING:
             self.advance()
@@ -342,7 +341,7 @@ class _SchemaParser(Parser):
             kind = ArgKind.BOOLEAN
         return token.text, kind
 
-    # -- looking and recovering ----------------------------------------------------------
+    # -- lookahead and recovery ----------------------------------------------------------
 
     def _at_constraint(self) -> bool:
         if not self.at("@"):
@@ -365,7 +364,7 @@ class _SchemaParser(Parser):
         return False
 
     def _at_glued_declaration(self) -> bool:
-        """``nodePerson {`` or ``edgeKnows: A -> B``: only looked for while recovering."""
+        """Whether ``nodePerson {`` or ``edgeKnows: A -> B`` is here; only used in recovery."""
         text, after = self.token.text, self.ahead()
         if self.token.kind is not Kind.IDENT:
             return False
@@ -384,7 +383,7 @@ class _SchemaParser(Parser):
             self.advance()
 
     def _skip_to_member(self) -> None:
-        """Move to what looks like the next property, constraint or the end of the body."""
+        """Move to the next probable property or constraint, or to the end of the body."""
         depth = 0
         while not self.at_kind(Kind.EOF):
             if self._at_declaration() or self._at_constraint():

@@ -1,10 +1,10 @@
-"""Patterns of ``@check`` in one regular expression dialect.
+"""The regular expressions of ``@check``.
 
-Arrow's engine looks at a whole column in linear time and, like the reference, knows no look-around
-and no back references. Its ``\\d``, ``\\w`` and ``\\s`` mean ASCII, though, where the reference
-means Unicode: they are spelled out before it sees them.
+Arrow's engine matches a whole column in linear time and, like the reference, supports neither
+look-around nor back references. But its ``\\d``, ``\\w`` and ``\\s`` are ASCII classes, while those
+of the reference are Unicode classes: they are replaced before Arrow compiles a pattern.
 
-Import this module only where a pattern is at hand: it loads pyarrow.
+Import this module only where there is a pattern: it loads pyarrow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _INSIDE = {
 
 
 class BadPattern(ValueError):
-    """A pattern that is not a valid regular expression here."""
+    """A pattern that is not a valid regular expression of this dialect."""
 
 
 def matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -53,7 +53,7 @@ def matches(column: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def is_pattern(text: str) -> bool:
-    r"""Whether a text is a regular expression here.
+    r"""Whether a text is a valid regular expression of this dialect.
 
     >>> is_pattern(r"^\p{Lu}\d+$"), is_pattern("a("), is_pattern("(?=a)b")
     (True, False, False)
@@ -67,7 +67,7 @@ def is_pattern(text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def spelled_out(pattern: str) -> str:
-    r"""A pattern whose classes are those of Unicode.
+    r"""A pattern with its classes replaced by those of Unicode.
 
     >>> spelled_out(r"^\d+[\d.]$")
     '^\\p{Nd}+[\\p{Nd}.]$'
@@ -88,7 +88,7 @@ def spelled_out(pattern: str) -> str:
                 is_inside = character != "]"
             elif character == "[":
                 is_inside = True
-                # A bracket that closes is an ordinary character in the first place.
+                # As the first character, a closing bracket is an ordinary character.
                 size = len("[") + pattern.startswith("^", position + 1)
                 size += pattern.startswith("]", position + size)
             made.append(pattern[position : position + size])

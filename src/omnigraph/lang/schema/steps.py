@@ -1,7 +1,7 @@
 """The steps of a migration plan: their data, their JSON form and their descriptions.
 
-The JSON form (tag ``kind``, this key order) and the human texts are contract: programs and
-scripts depend on them.
+The JSON form (tag ``kind``, this key order) and the human texts are stable: programs and scripts
+depend on them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class ExtendEnum(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class NarrowEnum(PropertyStep):
-    """Enum values are removed; no row may hold them any more."""
+    """Enum values are removed; no row may have them."""
 
     kind: ClassVar[str] = "narrow_enum"
     removed_values: tuple[str, ...]
@@ -248,7 +248,7 @@ class DropProperty(PropertyStep):
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedChange(MigrationStep):
-    """A change that cannot be applied; one of them makes the whole plan unsupported."""
+    """A change that cannot be applied; it makes the whole plan unsupported."""
 
     kind: ClassVar[str] = "unsupported_change"
     entity: str
@@ -291,7 +291,7 @@ _STEPS: dict[str, type[Step]] = {step.kind: step for step in get_args(Step)}
 
 
 def step_from_json(value: dict[str, Any]) -> Step:
-    """The inverse of ``to_json``; raises ``InputError`` when the data is not a step.
+    """The inverse of ``to_json``; raises ``InputError`` if the data is not a step.
 
     >>> step_from_json({"kind": "drop_type", "type_kind": "node", "name": "A", "mode": "soft"})
     DropType(type_kind=<TypeKind.NODE: 'node'>, name='A', mode=<DropMode.SOFT: 'soft'>)

@@ -1,8 +1,8 @@
 """``@vector``: the distance metric and the index of a vector property.
 
-``@vector("cosine", method="ivf_sq", partitions=256, probes=20)``. The value is the metric; the rest
-is about the index and may be left out, and then it is chosen. Other programs pass the annotation
-over, so a graph of theirs may hold anything there: only a schema that is new is refused for it.
+``@vector("cosine", method="ivf_sq", partitions=256, probes=20)``. The value is the metric; the
+keywords configure the index and have defaults. Other programs ignore the annotation, so their
+graphs may have any values: only a new schema is refused for invalid ones.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _KEYWORDS = ("method", *_NUMBERS)
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """The options of a ``@vector``; none where it leaves the choice."""
+    """The options of a ``@vector``; ``None`` for those that are not set."""
 
     metric: str = METRICS[0]
     method: str | None = None
     partitions: int | None = None
     sub_vectors: int | None = None
     probes: int | None = None
-    """How many partitions a search probes at first; all when absent."""
+    """The number of partitions that a search probes at first; ``None`` probes all."""
 
 
 class VectorOptionError(ValueError):
-    """An invalid ``@vector``, with the correct spelling."""
+    """An invalid ``@vector``; the message shows the correct syntax."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

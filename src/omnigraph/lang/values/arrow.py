@@ -1,8 +1,8 @@
 """Schema types and constants in Arrow.
 
-Import this module only where Arrow is needed: it loads pyarrow, which a command that prints a
-version does not want to wait for. Blobs are plain ``large_binary`` here; the storage room turns
-them into Lance's own blob type.
+Import this module only where Arrow is needed: it loads pyarrow, which would slow down commands
+that do not need it. Blobs are plain ``large_binary`` here; ``storage`` converts them to Lance's own
+blob type.
 
 DateTime columns are ``date64``: milliseconds since 1970. Arrow's own casts into and out of it
 truncate to the day, so the numbers are reinterpreted instead.
@@ -102,7 +102,7 @@ _FAMILIES = (
 
 
 def type_name(given: pa.DataType) -> str:
-    """The name of an Arrow type in messages: as in a schema, where it has such a type.
+    """The name of an Arrow type in messages: as in a schema, if there is such a type.
 
     >>> type_name(pa.large_list(pa.int64())), type_name(pa.timestamp("us"))
     ('[I64]', 'DateTime')
@@ -163,7 +163,7 @@ def from_millis(column: pa.Array) -> pa.Array:
 def to_timestamp(column: Any) -> Any:
     """DateTimes, or lists of them, as timestamps without a zone; other columns unchanged.
 
-    Other libraries, Python included, take a ``date64`` for a bare day.
+    Other libraries, including Python, treat a ``date64`` as a day without a time.
 
     >>> stored = from_millis(pa.array([1_714_557_600_123], pa.int64()))
     >>> str(to_timestamp(stored)[0])
@@ -180,7 +180,7 @@ def to_timestamp(column: Any) -> Any:
 
 
 def _map_items(column: pa.ListArray, change: Callable[[pa.Array], pa.Array]) -> pa.ListArray:
-    """The same lists with other items; a slice keeps its offset, which ``from_arrays`` refuses."""
+    """The same lists with changed items; supports slices, which ``from_arrays`` refuses."""
     items = change(column.values)
     return pa.ListArray.from_buffers(
         pa.list_(column.type.value_field.with_type(items.type)),

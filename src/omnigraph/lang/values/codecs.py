@@ -1,8 +1,8 @@
-"""One codec per scalar: which Python values its column takes, and how JSON spells them.
+"""One codec per scalar: the Python values that its column accepts, and their JSON form.
 
-``parse`` accepts one loose value and is strict: nothing is rounded, cut or guessed; an integer may
-become a float, and that is all. It returns what Arrow stores exactly, or raises ``ValueError`` with
-the reason.
+``parse`` converts one untyped value strictly: nothing is rounded, truncated or guessed; only an
+integer may become a float. It returns a value that Arrow stores exactly, or raises ``ValueError``
+with the reason.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Codec:
     """The representations of one scalar type; for a Vector, of its items."""
 
     parse: Callable[[Any], Any]
-    """One Python value as its column takes it."""
+    """Converts one Python value to the value stored in the column."""
     json_types: tuple[type, ...]
     """Types of decoded JSON that ``parse`` may accept."""
     parse_column: Callable[[Sequence[Any]], pa.Array | None] | None = None
-    """A whole column where Arrow cannot convert it; ``None`` if some value needs ``parse``."""
+    """Converts a whole column that Arrow cannot convert; ``None`` if a value needs ``parse``."""
     native: Callable[[Any], Any] | None = None
-    """A Python value in the JSON of results; ``None`` where it stays as it is."""
+    """A Python value in the JSON of results; ``None`` if it is unchanged."""
     sdk: Callable[[Any], Any] | None = None
-    """The same for JavaScript clients; ``None`` where it does not differ from ``native``."""
+    """The same for JavaScript clients; ``None`` if it does not differ from ``native``."""
     exported: Callable[[Any], Any] | None = None
-    """A Python value in exported records; ``None`` where it stays as it is."""
+    """A Python value in exported records; ``None`` if it is unchanged."""
 
 
 # -- from Python and JSON -----------------------------------------------------------------------
@@ -76,7 +76,7 @@ def _parse_bool(value: Any) -> bool:
 
 def _parse_integer(scalar: Scalar, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        # A greater float may stand for a neighbour of the number that was written.
+        # A larger float may be the rounded form of another integer.
         if isinstance(value, float) and value.is_integer() and abs(value) <= SAFE_INTEGER:
             value = int(value)
         else:
@@ -185,7 +185,7 @@ def _json_number(value: float) -> float | str:
 
 
 def _safe_integer(value: int) -> int | str:
-    """A JavaScript number cannot hold greater integers exactly."""
+    """An integer, as text if a JavaScript number cannot hold it exactly."""
     return value if -SAFE_INTEGER <= value <= SAFE_INTEGER else str(value)
 
 

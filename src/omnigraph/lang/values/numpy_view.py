@@ -1,6 +1,6 @@
-"""Arrow arrays of numbers as NumPy arrays and back, without the conversions of ``pyarrow``.
+"""Converts Arrow arrays of numbers to NumPy arrays and back, without ``pyarrow``'s conversions.
 
-Those load pandas, where it is installed, and ``numpy.ma``. Either costs more than most queries.
+Those import pandas, if it is installed, and ``numpy.ma``. Either costs more than most queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ARROW_TYPES = {dtype: type_ for type_, dtype in _DTYPES.items()}
 
 
 def numpy_view(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """The values of an array without nulls; shares its memory where there is one chunk of numbers.
+    """The values of an array without nulls; shares its memory if it is one chunk of numbers.
 
     Booleans are copied, and the copy may be changed. Nulls and other types are converted by
     pyarrow.

@@ -1,6 +1,6 @@
 """Values as text and as plain Python objects.
 
-Free of Arrow, so that checking or formatting a query loads no library.
+Does not import Arrow, so that checking or formatting a query loads no library.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FINER = re.compile("[.,][0-9]{3}[0-9]*[1-9]")
 
 
-# -- dates and moments --------------------------------------------------------------------------
+# -- dates and date-times -----------------------------------------------------------------------
 
 
 class SubMillisecond(ValueError):
-    """A moment between two milliseconds; DateTime stores whole ones."""
+    """A time between two milliseconds; DateTime stores whole milliseconds."""
 
 
 def parse_date(text: str) -> date:
-    """``YYYY-MM-DD``; anything else is a ``ValueError``.
+    """Parse ``YYYY-MM-DD``; anything else raises ``ValueError``.
 
     >>> parse_date("2024-02-29")
     datetime.date(2024, 2, 29)
@@ -46,7 +46,7 @@ def parse_date(text: str) -> date:
 
 
 def parse_datetime(text: str) -> datetime:
-    """ISO date and time in milliseconds, as UTC without a zone; anything else a ``ValueError``.
+    """Parse an ISO date and time in milliseconds, to UTC without a zone; else ``ValueError``.
 
     >>> parse_datetime("2024-05-01T12:00:00.1230+02:00")
     datetime.datetime(2024, 5, 1, 10, 0, 0, 123000)
@@ -65,7 +65,7 @@ def parse_datetime(text: str) -> datetime:
 
 
 def as_utc(value: datetime) -> datetime:
-    """The same moment in UTC, without a zone."""
+    """The same time in UTC, without a zone."""
     return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -104,7 +104,7 @@ def decode_blob(value: Any) -> bytes:
 
 
 def names_file(value: Any) -> bool:
-    """Whether a value is a path, or the address of a local file; schemes have no case."""
+    """Whether a value is a path, or the address of a local file; the scheme ignores case."""
     if isinstance(value, str):
         return value[: len(FILE_SCHEME)].lower() == FILE_SCHEME
     return isinstance(value, Path)
@@ -118,7 +118,7 @@ def python_value(value: Any) -> Any:
     if not hasattr(value, "tolist") or isinstance(value, memoryview):
         return value
     if str(getattr(value, "dtype", "")) == "datetime64[ns]":
-        # Nanoseconds would come out as bare integers. ``NaT`` is not even equal to itself.
+        # Nanoseconds would become plain integers. ``NaT`` is not equal to itself.
         coarse = value.astype("datetime64[us]")
         is_lossy = ((coarse.astype(value.dtype) != value) & (value == value)).any()
         value = value.astype(str) if is_lossy else coarse
@@ -143,13 +143,13 @@ def json_type(value: object) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as a message quotes it: bounded in length, and valid Unicode.
+    """A value quoted in a message: bounded in length, and valid Unicode.
 
     >>> show("half \\ud800"), show(10**5000)
     ('half \\\\ud800', 'a number of about 5000 digits')
     """
     if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
-        # Python refuses to spell greater ones.
+        # Python refuses to format larger ones.
         return f"a number of about {int(value.bit_length() * math.log10(2))} digits"
     if not isinstance(value, str):
         value = _json_or_repr(value)
@@ -176,7 +176,7 @@ KeyValue = str | bool | int | float | date | datetime
 def key_id(values: Sequence[KeyValue]) -> str:
     """The hidden ``id`` of a node with these key values, in the order of the key columns.
 
-    A composite key is a JSON array of the spellings, so that no two different tuples share an id.
+    A composite key is a JSON array of the spellings, so that different tuples have different ids.
     Graphs with composite keys are not portable to the reference program, which uses one column.
 
     >>> key_id(["alice"]), key_id(["a,b", 7])
@@ -189,7 +189,7 @@ def key_id(values: Sequence[KeyValue]) -> str:
 def key_text(value: KeyValue) -> str:
     """The canonical spelling of one key value.
 
-    Floats are the shortest text that reads back, with one zero; moments are in UTC.
+    Floats are the shortest text that reads back, with one zero; date-times are in UTC.
 
     >>> key_text(datetime(2024, 5, 1, 10)), key_text(-0.0), key_text(True)
     ('2024-05-01T10:00:00.000Z', '0.0', 'true')

@@ -1,4 +1,4 @@
-"""Checks a query against a catalog: syntax tree in, typed query out, every error at once."""
+"""Checks a query against a catalog: syntax tree in, typed query or all errors out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omnigraph.lang.schema.catalog import Catalog
 
 __all__ = ["check_query", "examine_query"]
 
-# Here and not in `infer`, which the search rules themselves build on.
+# Not in `infer`, which the search rules import.
 CALLS.update(SEARCH_CALLS)
 
 

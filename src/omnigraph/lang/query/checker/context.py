@@ -1,8 +1,8 @@
 """The state of a check: catalog, parameters, bound variables and findings.
 
 A check never stops at the first error. An invalid part is reported once and has no value: a rule
-raises ``Invalid``, whoever checks several parts catches it, and code that uses the part stays
-silent.
+raises ``Invalid``, code that checks several parts catches it, and code that uses the part reports
+nothing more.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Context:
         return Invalid()
 
     def attempt(self, check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """The result of a check, or ``None`` when the part is invalid."""
+        """The result of a check, or ``None`` if the part is invalid."""
         try:
             return check(*args, **kwargs)
         except Invalid:
             return None
 
     def warn(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
-        """A finding that does not stop the query; only lint shows it."""
+        """Add a warning, which does not invalidate the query; only lint shows it."""
         self.diagnostics.append(
             Diagnostic(Phase.LINT, code, message, self.source, span, hint, Severity.WARNING)
         )
@@ -76,7 +76,7 @@ class Context:
         return hidden_name("_", self._anonymous)
 
     def param(self, name: str) -> PropType | None:
-        """The type of a parameter, remembered as used."""
+        """The type of a parameter, which is marked as used."""
         type_ = self.params.get(name)
         if type_ is not None:
             self.used_params.add(name)
@@ -85,14 +85,14 @@ class Context:
 
 @dataclass(slots=True)
 class VariableScope:
-    """The variables of one block; a block inside it sees them too, not the other way round."""
+    """The variables of one block; nested blocks see them, enclosing blocks do not."""
 
     parent: VariableScope | None = None
     bound: dict[str, BoundVariable] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
     def _visible(self) -> Iterator[VariableScope]:
-        """The block and those around it, nearest first."""
+        """The block and its enclosing blocks, nearest first."""
         scope: VariableScope | None = self
         while scope is not None:
             yield scope

@@ -55,7 +55,7 @@ _DATETIME = ("DateTime", "YYYY-MM-DDTHH:MM:SS, with a zone such as Z or +02:00 i
 def list_constant(
     context: Context, literal: ast.ListExpr, items: list[typed.TypedExpr]
 ) -> typed.TypedExpr:
-    """A list literal from its typed items: one element type, numbers widen to 64 bits."""
+    """A list literal from its typed items: one element type, numbers are widened to 64 bits."""
     types = [item.type for item in items if not is_null(item)]
     nullable = len(types) < len(items) or any(type_.nullable for type_ in types)
     if any(type_.is_list or type_.is_vector for type_ in types):
@@ -76,7 +76,7 @@ def list_constant(
 
 
 def numeric_items(expr: typed.TypedExpr | None) -> int | None:
-    """How many items a list of numbers has; ``None`` for anything else."""
+    """The number of items of a list of numbers; ``None`` for anything else."""
     if not isinstance(expr, typed.Constant) or not isinstance(expr.value, tuple):
         return None
     numbers = [
@@ -90,7 +90,7 @@ def numeric_items(expr: typed.TypedExpr | None) -> int | None:
 def check_fits(
     context: Context, value: typed.Constant, target: PropType, label: str, span: Span
 ) -> None:
-    """Whether a literal may be compared with a property (T3 otherwise)."""
+    """Check that a literal can be compared with a property (T3 otherwise)."""
     if value.value is None:
         if not target.nullable:
             raise context.refuse("T3", f"property {label} is {target} and never null", span)
@@ -107,7 +107,7 @@ def check_fits(
 def check_assignable(
     context: Context, value: typed.Constant, target: PropType, label: str, span: Span
 ) -> None:
-    """Whether a literal may be stored in a property: as ``check_fits``, and nothing may be lost."""
+    """Check that a literal can be stored in a property: like ``check_fits``, and without loss."""
     if target.is_vector and value.value is not None:
         _check_vector(context, value, target, label, span)
         return

@@ -1,4 +1,4 @@
-"""Checking mutations: what is inserted, set and selected, against the type's properties."""
+"""Checks mutations: inserted and set properties and predicates, against the type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STORED = {"from": "src", "to": "dst"}
 
 
 def check_mutation(context: Context, query: ast.Query, body: ast.MutationBody) -> CheckedMutation:
-    """Check every statement; each is checked even when one before it is wrong."""
+    """Check every statement, even after an invalid one."""
     statements = [context.attempt(_statement, context, node) for node in body.statements]
     return CheckedMutation(
         query.name,
@@ -50,7 +50,7 @@ def _statement(context: Context, node: ast.Statement) -> CheckedStatement:
 
 
 def _target(context: Context, node: ast.Statement) -> NodeType | EdgeType:
-    """The type that a statement names, exactly as declared."""
+    """The type of a statement; its name must be exactly as declared."""
     catalog = context.catalog
     target = catalog.node_types.get(node.type_name) or catalog.edge_types.get(node.type_name)
     if target is None:
@@ -72,7 +72,7 @@ def _checked(
 
 
 def writable(target: NodeType | EdgeType) -> dict[str, PropType]:
-    """What a statement may name; an edge's endpoints hide properties of the same name."""
+    """The properties that a statement may set; endpoints hide properties of the same name."""
     properties = {name: prop.type for name, prop in target.properties.items()}
     if isinstance(target, EdgeType):
         properties.update(dict.fromkeys(ENDPOINTS, typed.STRING))
@@ -120,7 +120,7 @@ def _value(context: Context, node: ast.Assignment, type_: PropType, owner: str) 
 
 
 def _required(context: Context, node: ast.InsertStatement, target: NodeType | EdgeType) -> None:
-    """An insert gives every property that may not be null (T12)."""
+    """Check that an insert sets every required property (T12)."""
     given = {assignment.name for assignment in node.assignments}
     ends = ENDPOINTS if isinstance(target, EdgeType) else ()
     embeds = target.embeds if isinstance(target, NodeType) else {}

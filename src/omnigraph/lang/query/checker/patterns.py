@@ -1,9 +1,9 @@
-"""Checking the clauses of a match block.
+"""Checks the clauses of a match block.
 
-Bindings give variables their types first. Then traversals with a known end give a type to their
-other end, and only where no end is known does the first one guess, from source to target.
-Conditions and negations see the result. So the order of clauses never decides whether a query is
-right, unless it has to guess.
+Bindings give variables their types first. Then traversals with a known end determine the type of
+their other end; only if no end is known, the first one is assumed to run from source to target.
+Conditions and negations are checked last. So the order of clauses decides whether a query is valid
+only if a direction has to be assumed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _bind_type(context: Context, scope: VariableScope, binding: ast.BindingClaus
 def _nodes(
     context: Context, scope: VariableScope, bindings: list[ast.BindingClause]
 ) -> list[BoundNode]:
-    """One node for each variable; a variable bound twice collects the conditions of both."""
+    """One node per variable; a variable bound twice has the conditions of both bindings."""
     filters: dict[str, list[typed.TypedExpr]] = {}
     for binding in bindings:
         if context.catalog.node(binding.type_name) is None:
@@ -127,7 +127,7 @@ def _match(
 def _check_value(
     context: Context, value: typed.TypedExpr, type_: PropType, label: str, span: Span
 ) -> None:
-    """A literal must fit (T3), a parameter or ``now()`` must be comparable (T7)."""
+    """Check that a literal fits (T3), or that a parameter or ``now()`` is comparable (T7)."""
     is_literal = isinstance(value, typed.Constant)
     if type_.is_list and value.type.is_list and not is_null(value):
         message = f"list equality is not supported for property {label}"
@@ -146,7 +146,7 @@ def _check_value(
 def _hops(
     context: Context, scope: VariableScope, clauses: tuple[ast.Clause, ...], named_blank: bool
 ) -> list[Hop]:
-    """The traversals of a block, in the order written."""
+    """The traversals of a block, in source order."""
     written = [clause for clause in clauses if isinstance(clause, ast.TraversalClause)]
 
     def end(name: str) -> str:
@@ -226,7 +226,7 @@ def _orient(
     src: str,
     dst: str,
 ) -> Direction:
-    """The direction from the types that are known, left side first."""
+    """The direction, from the known types, left side first."""
     left, right = scope.get(src), scope.get(dst)
     for name, bound in ((src, left), (dst, right)):
         if bound is not None and bound.kind is _EDGE:
@@ -327,7 +327,7 @@ def _negation(context: Context, scope: VariableScope, clause: ast.NegationClause
 
 
 def _mentioned(clauses: tuple[ast.Clause, ...]) -> list[str]:
-    """The variables that clauses name themselves, each once, in the order written."""
+    """The distinct variables named in clauses, in source order, without nested blocks."""
     names: list[str] = []
     for clause in clauses:
         if isinstance(clause, ast.TraversalClause):

@@ -1,4 +1,4 @@
-"""Checking a read query: its pattern, its columns, its order."""
+"""Checks a read query: its pattern, its columns, its order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIMIT = "add `limit 10` after the order block"
 
 
 def check_read(context: Context, query: ast.Query, body: ast.ReadBody) -> CheckedRead:
-    """Check a read; the result is only of use when no error was reported."""
+    """Check a read; the result is usable only if no error was reported."""
     scope = VariableScope()
     pattern = check_pattern(context, scope, body.clauses)
     grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
@@ -56,7 +56,7 @@ def _column(
 
 
 def _default_name(expr: typed.TypedExpr) -> str | None:
-    """The name a column gets when no alias is written."""
+    """The name of a column without an alias."""
     match expr:
         case typed.Column(variable=variable, name=name):
             return f"{variable}.{name}"
@@ -120,7 +120,7 @@ def _sort_expr(
     expr = _property_or_search(context, scope, entry)
     grouped = any(isinstance(p.expr, ast.AggregateExpr) for p in body.projections)
     if isinstance(expr, typed.Score):
-        # Beside a column, `nearest` is always refused (T18).
+        # Together with a column, `nearest` is always refused (T18).
         by_column = any(isinstance(other.expr, ast.NameExpr) for other in body.order)
         if not (isinstance(expr, typed.Nearest) and by_column):
             _check_leading(context, entry, is_first=entry is body.order[0], grouped=grouped)
@@ -182,7 +182,7 @@ def _returned(
     columns: list[OutputColumn],
     complete: bool,
 ) -> typed.Output:
-    """Groups and distinct rows can only be ordered by what is returned."""
+    """The result column to sort by: groups and distinct rows have no other sort keys."""
     for position, column in enumerate(columns):
         if column.expr == expr:
             return typed.Output(column.name, position, expr.type)
@@ -199,7 +199,7 @@ def _check_search_order(
     columns: list[OutputColumn],
     by_column: bool,
 ) -> None:
-    """What ordering by a search asks of the rest of the query (T17, T18, T21)."""
+    """Check the requirements of a search in ``order`` on the rest of the query (T17, T18, T21)."""
     by_name = {column.name: column.expr for column in columns}
     for key, entry in keys:
         expr = key.expr

@@ -41,7 +41,7 @@ def _text_query(at: Inference, node: ast.CallExpr) -> typed.TypedExpr:
 
 
 def _check_given(at: Inference, node: ast.CallExpr, query: typed.TypedExpr, code: str) -> None:
-    """A search asks one thing of all rows; what differs from row to row cannot be asked."""
+    """Check that the query of a search is the same for all rows."""
     if typed.variables(query):
         message = f"the query of `{node.function}` must be a literal or a parameter"
         raise at.refuse(code, message, node.args[1].span)
