@@ -219,7 +219,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(module: str) -> Any:
-    """Import a module without the garbage collector, which would find nothing and take a tenth."""
+    """Import a module without the garbage collector, which would take a tenth of the time."""
     import gc
     from importlib import import_module
 

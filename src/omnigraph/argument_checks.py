@@ -1,8 +1,8 @@
 """Argument checks, driven by annotations.
 
 Every function that users call is marked ``public``; a value that does not fit the annotation of
-its parameter is an ``InputError`` that names the argument. What a plain type cannot say (a path
-that is not blank, a smallest number) is said by ``typing.Annotated``. The checks of a function are
+its parameter raises an ``InputError`` that names the argument. Rules beyond a plain type (a path
+that is not blank, a minimum) are expressed with ``typing.Annotated``. The checks of a function are
 built at its first call, so importing it resolves no annotation.
 """
 
@@ -37,19 +37,19 @@ from omnigraph.records import dataclass
 P = ParamSpec("P")
 R = TypeVar("R")
 Check: TypeAlias = Callable[[str, Any], None]
-"""Raises for the named argument when its value does not fit."""
+"""Raises for the named argument if its value does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentRule:
-    """A further check of an annotated parameter; ``wanted`` replaces the words for its type."""
+    """A further check of an annotated parameter; ``wanted`` replaces its type in messages."""
 
     check: Check | None = None
     wanted: str | None = None
 
 
 UNCHECKED = ArgumentRule()
-"""For a parameter whose reader has better errors."""
+"""For a parameter that is checked elsewhere, with better errors."""
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
@@ -71,7 +71,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         nonlocal rules
         if rules is None:
             rules = _rules_of(function)
-        # Too many or unknown arguments are for Python to refuse, in the call itself.
+        # Python itself refuses too many or unknown arguments, in the call.
         for name, value in chain(zip(names, args, strict=False), kwargs.items()):
             if name in rules:
                 rules[name].check(name, value)
@@ -116,7 +116,7 @@ def _field_rules(kind: Any) -> dict[str, _Rule]:
 
 
 def reads_json(what: str) -> Callable[[Callable[[Any], R]], Callable[[Any], R]]:
-    """For a function that reads an object of JSON: what does not fit is an ``InputError``.
+    """Decorates a function that decodes a JSON object: malformed data raises ``InputError``.
 
     >>> @reads_json("point")
     ... def read_point(value):
@@ -166,7 +166,7 @@ class _Rule:
 
 
 def _rule_of(hint: Any) -> _Rule | None:
-    """The rule of an annotation, none where every value fits."""
+    """The rule of an annotation; ``None`` if every value fits."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _annotated(_rule_of(arguments[0]), arguments[1:])
@@ -296,7 +296,7 @@ def not_blank(name: str, value: str | os.PathLike[str]) -> None:
 
 
 def at_least(least: int) -> ArgumentRule:
-    """The smallest number that a parameter takes."""
+    """The smallest number that a parameter accepts."""
 
     def check(name: str, value: float) -> None:
         if not value >= least:

@@ -1,7 +1,7 @@
-"""Text from outside (values, names, file names), made safe to show on a terminal or write to a log.
+"""Escapes text from outside (values, names, file names) for terminals and logs.
 
 A control character in a value can clear a screen, set a title or forge a line; a bidirectional
-control can reorder what a reader sees. They are escaped where text is shown, never where it is
+control can reorder the displayed text. They are escaped where text is shown, never where it is
 stored or passed to a program.
 """
 
@@ -39,7 +39,7 @@ def has_controls(text: str) -> bool:
 def escape_json(text: str) -> str:
     r"""A JSON document with the same meaning, in which no control character is raw.
 
-    Line ends stay: outside of strings they are layout, and inside JSON has none.
+    Line ends are kept: they can only be layout, since JSON strings contain none.
 
     >>> print(escape_json('"\x9b"'))
     "\u009b"

@@ -18,13 +18,13 @@ _TEXT = re.compile(
     "|failed to spawn|can't spawn|cannot spawn|unable to spawn|Resource temporarily unavailable",
     re.IGNORECASE,
 )
-# How Rust libraries word it.
+# The wording of Rust libraries.
 _NUMBER = re.compile(rf"\(os error {errno.ENOMEM}\)")
 _PANIC = "PanicException"
 
 
 def as_memory_exceeded(error: BaseException) -> MemoryExceeded | None:
-    """The typed error for a lack of memory or threads; none for other failures.
+    """The typed error for a lack of memory or threads; ``None`` for other failures.
 
     >>> as_memory_exceeded(MemoryError()).code
     'memory_exceeded'

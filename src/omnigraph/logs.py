@@ -16,7 +16,7 @@ class LineLogger(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if self.isEnabledFor(level):
-            # The caller of this method is who logs.
+            # The logging code is the caller of this method.
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
             self.logger.log(level, escape(str(msg)), *map(_plain, args), **kwargs)
 

@@ -11,18 +11,18 @@ from omnigraph.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a long call is, as its ``on_progress`` callback receives it.
+    """The progress of a long call, passed to its ``on_progress`` callback.
 
     >>> print(Progress("copying", 3, 12, "files", {"bytes": 4_096}))
     copying: 3 of 12 files, 4,096 bytes
     """
 
     phase: str
-    """The present step, such as ``reading``, ``writing`` or ``copying``."""
+    """The current step, such as ``reading``, ``writing`` or ``copying``."""
     done: int = 0
     """The finished units of this phase."""
     total: int = 0
-    """All units of this phase, 0 while their number is not known."""
+    """All units of this phase; 0 while their number is unknown."""
     unit: str = "tasks"
     detail: Mapping[str, int] = field(default_factory=dict)
     """Further counts, such as ``rejected`` records or copied ``bytes``."""

@@ -1,11 +1,11 @@
-"""``dataclass`` with an ``__init__`` that is compiled when the first object is made.
+"""``dataclass`` with an ``__init__`` that is compiled when the first object is created.
 
-``dataclasses.dataclass`` compiles up to seven functions for each class while its module is
-imported. A process that opens a graph and asks one question imports some two hundred classes and
-makes objects of a few dozen: compiling for all of them takes longer than the question. Here a
-frozen class with slots gets its fields and slots from the standard library, compiles its
-``__init__`` at the first use, and shares the code of its other methods. Every other class is left
-to the standard library. ``dataclasses.fields``, ``replace``, ``asdict`` and pickling work as usual.
+``dataclasses.dataclass`` compiles up to seven functions per class while its module is imported. A
+process that opens a graph and runs one query imports some two hundred classes and creates objects
+of a few dozen: compiling all of them takes longer than the query. Here a frozen class with slots
+gets its fields and slots from the standard library, compiles its ``__init__`` at the first use, and
+shares the code of its other methods. Every other class is created by the standard library.
+``dataclasses.fields``, ``replace``, ``asdict`` and pickling work as usual.
 
 >>> @dataclass(frozen=True, slots=True)
 ... class Point:
@@ -32,7 +32,7 @@ _OWN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr_
 
 
 class _Factory:
-    """The default in a signature where a function makes the value."""
+    """The default in a signature if a factory function creates the value."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -42,7 +42,7 @@ _FACTORY = _Factory()
 
 
 class _CompiledInit:
-    """Stands for the ``__init__`` of a class until it is looked up."""
+    """A placeholder for the ``__init__`` of a class, compiled at its first lookup."""
 
     __slots__ = ("owner",)
 
@@ -50,7 +50,7 @@ class _CompiledInit:
         self.owner = owner
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # Two threads that come here at once compile the same function.
+        # Two threads that get here at the same time compile the same function.
         compiled = _compile_init(self.owner)
         setattr(self.owner, "__init__", compiled)  # noqa: B010 - mypy forbids the assignment
         return compiled.__get__(instance, owner)
@@ -97,7 +97,7 @@ def _compile_init(cls: Any) -> Callable[..., None]:
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that gives the values of some attributes as a tuple."""
+    """A function that returns the values of some attributes as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
@@ -157,7 +157,7 @@ def _set_state(self: Any, state: list[Any]) -> None:
 def _frozen_record(cls: type, *, eq: bool) -> type:
     is_documented = bool(cls.__doc__)
     if not is_documented:
-        # Else the standard library computes a signature.
+        # Otherwise the standard library would compute a signature.
         cls.__doc__ = cls.__name__
     record: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     fields = dataclasses.fields(record)

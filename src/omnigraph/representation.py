@@ -1,4 +1,4 @@
-"""How objects show themselves: one line in a prompt, a small table in a notebook."""
+"""The representations of objects: one line in a prompt, a small table in a notebook."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The only module that reads the environment.
 
-Only the edges of the program build a ``Settings``; everything else is given one by its caller.
+Only the entry points of the program create a ``Settings``; other code gets it from its caller.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 def save_memory() -> None:
-    """Keep numeric libraries from starting threads: without memory for them, the process ends."""
+    """Keep numeric libraries from starting threads, which abort the process without memory."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -103,7 +103,7 @@ number from 1 on
     """The directory of the operator's configuration; ``~/.omnigraph`` when empty."""
 
     profile = _text("OMNIGRAPH_PROFILE")
-    """The profile to use when none is named."""
+    """The profile to use if none is given."""
 
     bearer_token = _text("OMNIGRAPH_BEARER_TOKEN", is_secret=True)
     """The token for servers that have none of their own."""
@@ -146,7 +146,7 @@ number from 1 on
     gemini_api_key = _text("GEMINI_API_KEY", is_secret=True)
 
     traversal_mode = _choice("OMNIGRAPH_TRAVERSAL_MODE", "auto", "indexed", "csr")
-    """How traversals find edges: by an index, an adjacency in memory, or the cheaper of both."""
+    """The traversal mode: by an index, by an adjacency in memory, or the cheaper of both."""
 
     indexed_max_hops = _whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", 6)
     """Longer traversals, in hops, never use an index."""
@@ -170,7 +170,7 @@ number from 1 on
     """Whether to speed up the start of Spark: ``auto`` (the default), ``build`` or ``off``."""
 
     spark_key_bytes = _whole("OMNIGRAPH_SPARK_KEY_BYTES", 1 << 30)
-    """How many bytes of keys a load on Spark keeps in the driver; more keys are joined."""
+    """The bytes of keys that a load on Spark keeps in the driver; more keys are joined."""
 
     spark_python = _text("PYSPARK_PYTHON")
     """The Python of cluster workers; the path of this interpreter when empty."""

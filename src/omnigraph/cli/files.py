@@ -36,7 +36,7 @@ def read_text(path: str) -> Source:
 
 
 def text_or_path(path: str) -> str | Path:
-    """What the engine takes for a schema or query: a path, or the text of stdin or of a pipe.
+    """A schema or query for the engine: a path, or the text of stdin or of a pipe.
 
     A pipe, such as ``<(...)`` in a shell, can be read only once.
     """

@@ -29,7 +29,7 @@ def run_in_child(command: Callable[[], int]) -> int:
         return code
     os.close(send)
     _forward_signals(child)
-    # Returns when the child has written its exit code, or is gone.
+    # Returns when the child has written its exit code, or has ended.
     received = os.read(receive, 1)
     _, status = os.waitpid(child, 0)
     if received:

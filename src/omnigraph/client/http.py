@@ -1,7 +1,7 @@
-"""One HTTP request and its response: no retries, no redirects, the proxies of the system.
+"""Sends one HTTP request: no retries, no redirects, with the proxies of the system.
 
-A redirect is returned like any other status, for following it could carry a key to another host.
-No text of the library below leaves this module.
+A redirect is returned like any other status, because following it could send a key to another host.
+No error text of the underlying library leaves this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errn
 
 
 class Failure(Enum):
-    """Why a request has no response."""
+    """The reason why a request has no response."""
 
     UNTRUSTED = auto()
     """The certificate of the server is not trusted."""
@@ -46,7 +46,7 @@ class NoResponse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response of any status, redirects included."""
+    """A response of any status, including redirects."""
 
     status: int
     headers: Mapping[str, str]
@@ -65,7 +65,7 @@ class Response:
 
 
 class _EveryStatus(urllib.request.HTTPErrorProcessor):
-    """Hands out every response as it is; so no handler follows a redirect either."""
+    """Returns every response unchanged, so that no handler follows a redirect."""
 
     def http_response(self, request: Any, response: Any) -> Any:
         return response
@@ -85,8 +85,8 @@ def send(
 ) -> Response:
     """Send one request, with a JSON body if there is one.
 
-    ``timeout`` limits the whole response, in seconds; so does ``max_bytes`` its size. Of a
-    response that is an error at most ``max_error_bytes`` are read, and as much as arrives.
+    ``timeout`` (seconds) limits the time and ``max_bytes`` the size of the whole response. Of an
+    error response at most ``max_error_bytes`` are read, or as many as arrive.
     """
     data = None if body is None else json.dumps(body).encode("utf-8")
     if data is not None:
@@ -106,7 +106,7 @@ def send(
 
 
 def _read(answer: http.client.HTTPResponse, until: float | None, most: int | None) -> bytes:
-    """The whole body. One that trickles in does not outlast the request."""
+    """The whole body; raises if it arrives too slowly for the timeout of the request."""
     if until is None and most is None:
         return answer.read()
     chunks: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The client of an OmniGraph server: one request, and the meaning of its response.
+"""The client of an OmniGraph server: sends one request, and interprets its response.
 
 There are no retries and no time limits. No text that leaves this module contains the token.
 """
@@ -48,7 +48,7 @@ class Connection:
     token: str = field(default="", repr=False)
 
     def url(self, *segments: str, query: Mapping[str, str] | None = None) -> str:
-        """The address of a resource; every segment is one, whatever it contains."""
+        """The address of a resource; segments are escaped, whatever they contain."""
         path = "".join(f"/{_segment(name)}" for name in segments)
         address = f"{self.base.rstrip('/')}{path}"
         return f"{address}?{urlencode(query)}" if query else address

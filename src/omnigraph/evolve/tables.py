@@ -57,7 +57,7 @@ class _Staging:
 
     def run(self) -> StagedChanges:
         out, snapshot = self._out, self._view.snapshot
-        # Detects publishes to any table, also without our leases.
+        # Detects publishes to any table, also by writers without our leases.
         out.consulted.update({key: pin.version for key, pin in snapshot.pins.items()})
         for change in self._changes.changed:
             self._change(change)
@@ -113,14 +113,14 @@ class _Staging:
         if before is not None and before not in taken and has_versions:
             return inline.begin_again(before, schema, self._hidden[key])
         location = _free_location(entity_type, taken)
-        # Left by an unpublished attempt.
+        # Files of an unpublished attempt.
         self._store.objects.delete_prefix(location)
         if before is None:
             return inline.create(location, schema)
         return inline.begin_again(location, schema, self._hidden[key], self._numbering(before))
 
     def _numbering(self, location: str) -> CommittedTable | None:
-        """The renamed table at the former location of this one."""
+        """The table at a location, whose version numbers a new table continues."""
         for key, pin in self._view.snapshot.pins.items():
             if pin.location == location:
                 info = self._store.datasets.info(pin.ref, pin.version)
@@ -141,7 +141,7 @@ def _pin(snapshot: Snapshot, entity_type: EntityType) -> Pin:
 
 
 def _free_location(entity_type: EntityType, taken: set[str]) -> str:
-    """A free location: that of its name, unless a former table of that name is there."""
+    """A free location: that of its name, unless a former table of that name uses it."""
     location, life = table_location(entity_type), 1
     folder = location.partition("/")[0]
     while location in taken:

@@ -27,7 +27,7 @@ _NOTHING = Token(Kind.EOF, "", 0, 0)
 
 
 def as_source(source: SourceText, name: str) -> Source:
-    """A text under a display name; a ``Source`` as it is."""
+    """A text with a display name; a ``Source`` is returned unchanged."""
     if isinstance(source, str):
         return Source(name, source)
     if not isinstance(source, Source):

@@ -247,7 +247,7 @@ def _lines(
 
 
 def _summary(log: _CommitLog, commit: Commit) -> str:
-    """The operation that made a commit."""
+    """The operation that created a commit."""
     kind = commit.kind or "write"
     if kind == "recovery" and commit.completes:
         return f"recovery of {', '.join(commit.completes)}"

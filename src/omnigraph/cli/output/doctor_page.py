@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 MAX_TABLES = 40
-"""With more tables, those that need attention come first and the rest is summed up."""
+"""With more tables, those that need attention come first and the rest is summarized."""
 _KEY = 30
 _LABEL = 14
 _COUNTS = ("versions", "fragments", "small_fragments", "rows", "deleted_rows")

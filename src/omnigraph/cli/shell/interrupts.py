@@ -1,4 +1,4 @@
-"""Ctrl-C in the shell: one signal handler that knows what the shell is doing.
+"""Ctrl-C in the shell: one signal handler that depends on the state of the shell.
 
 Between two statements a Ctrl-C is noted, and handled by the next step. While a line is typed it
 cancels that line, but Python loses signals there: one that arrives after the prompt is drawn and

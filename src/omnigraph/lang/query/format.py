@@ -195,7 +195,7 @@ def _ordering(entry: ast.Ordering, aliases: set[str | None]) -> str:
 
 
 class _Layout:
-    """Turns trees into items; knows the positions of the brackets and comments in the source."""
+    """Converts trees to items, using the positions of brackets and comments in the source."""
 
     def __init__(self, tokens: Sequence[Token], comments: Sequence[Comment]) -> None:
         self._tokens = tokens

@@ -145,11 +145,11 @@ def arrow_array(values: tuple[Atom, ...], type_: PropType) -> pa.Array:
     return pa.array(moments, pa.int64()).view(target)
 
 
-# -- moments ------------------------------------------------------------------------------------
+# -- date-times ---------------------------------------------------------------------------------
 
 
 def millis(moment: datetime) -> int:
-    """Milliseconds since 1970 of a moment in UTC without a zone."""
+    """Milliseconds since 1970 of a datetime in UTC without a zone."""
     return (moment - _EPOCH) // _MILLISECOND
 
 
