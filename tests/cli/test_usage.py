@@ -38,6 +38,10 @@ WRONG = [
         ("explain", "-e", "query q() { }", "--schema", "s.pg", "--analyze"),
         "--analyze needs a graph",
     ),
+    (
+        ("explain", "-e", "query q() { }", "--schema", "s.pg", "--branch", "b"),
+        "--branch needs a graph",
+    ),
     (("repair", "g", "--force"), "--force needs --confirm"),
 ]
 

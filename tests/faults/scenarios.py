@@ -102,6 +102,17 @@ def with_a_tail(root: Root) -> None:
             graph.append(rows("Person", f"p{number}"))
 
 
+def connected(root: Root) -> None:
+    plain(root)
+    with open_graph(root) as graph:
+        graph.load(
+            [
+                {"edge": "Knows", "from": "Ada", "to": "Bob", "data": {"id": "k1"}},
+                {"edge": "WorksAt", "from": "Bob", "to": "Acme", "data": {"id": "w1"}},
+            ]
+        )
+
+
 def branched(root: Root) -> None:
     plain(root)
     with open_graph(root) as graph:
@@ -148,7 +159,7 @@ def nothing(root: Root) -> None:
     return None
 
 
-def _on(action: Callable[[Graph], object]) -> Run:
+def on_graph(action: Callable[[Graph], object]) -> Run:
     """An operation on a handle that is open already."""
 
     def run(root: Root, graph: Graph | None) -> object:
@@ -162,24 +173,35 @@ def append(graph: Graph, branch: str = "main") -> object:
     return graph.append(rows("Person", "Grace") | rows("Company", "Core"), branch=branch)
 
 
+def delete(graph: Graph) -> object:
+    """A person goes, with edges of two types."""
+    return graph.mutate('query leave() { delete Person where name = "Bob" }')
+
+
+def update(graph: Graph) -> object:
+    return graph.mutate('query grow() { update Person set { age: 50 } where name = "Ada" }')
+
+
 def recover(root: Root, graph: Graph | None) -> object:
     return open_graph(root, IMPATIENT)
 
 
 SCENARIOS = (
-    Scenario("append to two tables", plain, _on(append), opened),
-    Scenario("first write on a branch", branched, _on(lambda g: append(g, BRANCH)), opened),
-    Scenario("create a branch", plain, _on(lambda g: g.branches.create(BRANCH)), opened),
-    Scenario("delete a branch", forked, _on(lambda g: g.branches.delete(BRANCH)), opened),
-    Scenario("create a tag", plain, _on(lambda g: g.tags.create("v1")), opened),
+    Scenario("append to two tables", plain, on_graph(append), opened),
+    Scenario("first write on a branch", branched, on_graph(lambda g: append(g, BRANCH)), opened),
+    Scenario("create a branch", plain, on_graph(lambda g: g.branches.create(BRANCH)), opened),
+    Scenario("delete a branch", forked, on_graph(lambda g: g.branches.delete(BRANCH)), opened),
+    Scenario("create a tag", plain, on_graph(lambda g: g.tags.create("v1")), opened),
     Scenario(
         "compact a tail",
         with_a_tail,
-        _on(lambda g: compact_tail(g._handle.store, None, "node:Person")),
+        on_graph(lambda g: compact_tail(g._handle.store, None, "node:Person")),
         opened,
         repeatable=True,
     ),
-    Scenario("ensure indexes", plain, _on(lambda g: g.indexes.ensure()), opened, repeatable=True),
+    Scenario(
+        "ensure indexes", plain, on_graph(lambda g: g.indexes.ensure()), opened, repeatable=True
+    ),
     Scenario(
         "roll forward",
         dead(plain, Failpoint.WRITE_AFTER_TABLES, "main"),
@@ -194,5 +216,7 @@ SCENARIOS = (
         nothing,
         recovers=True,
     ),
-    Scenario("apply two steps", plain, _on(lambda g: g.schema.apply(PAIR)), opened),
+    Scenario("apply two steps", plain, on_graph(lambda g: g.schema.apply(PAIR)), opened),
+    Scenario("delete and cascade", connected, on_graph(delete), opened),
+    Scenario("update", plain, on_graph(update), opened),
 )

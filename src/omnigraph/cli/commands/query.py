@@ -186,6 +186,8 @@ def run_explain(arguments: argparse.Namespace) -> int:
             raise UsageError("--analyze needs a graph: a schema file has no data to run on")
         if arguments.store is not None or arguments.server is not None:
             raise UsageError("a graph and --schema are mutually exclusive: a query has one schema")
+        if arguments.branch != "main":
+            raise UsageError("--branch needs a graph: a schema file has no branches")
         from omnigraph.lang.schema.compile import compile_schema
         from omnigraph.plan import compile_query
         from omnigraph.plan.explain import explain_json, explain_text
