@@ -14,6 +14,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.group_members import group_of
+from omnigraph.maintain import background, small_fragments
 from tests.commit.group_model import (
     POINTS,
     SmallWrite,
@@ -32,9 +33,14 @@ from tests.rotation import rotation
 ROUNDS, QUICK_ROUNDS = 5, 2
 
 
-def rounds_of_writes(seed: int, rounds: int, root: Path) -> Iterator[None]:
-    """Writes in groups; each that is acknowledged is written down by its own thread."""
-    graph = Graph.open(root, durability="os")
+def rounds_of_writes(seed: int, rounds: int, compacts: bool, root: Path) -> Iterator[None]:
+    """Writes in groups; each that is acknowledged is written down by its own thread.
+
+    ``compacts``: every second fragment of a table is merged with the one before, meanwhile.
+    """
+    if compacts:
+        small_fragments.TIER = background.TIER = 2
+    graph = Graph.open(root, durability="os", auto_compact=compacts)
     noted, lock = acknowledged_at(root), threading.Lock()
     noted.write_text("")
     yield
@@ -52,13 +58,16 @@ def acknowledged_at(root: Path) -> Path:
     return root.with_suffix(".acknowledged")
 
 
-def killed(crash: Harness, tmp_path: Path, seed: int, rounds: int = ROUNDS) -> None:
+def killed(
+    crash: Harness, tmp_path: Path, seed: int, rounds: int = ROUNDS, *, compacts: bool = False
+) -> None:
     """Kill at a random boundary, once or twice; look at what is left, and go on."""
     chance = random.Random(f"kills {seed}")
     root = tmp_path / "groups"
     new_graph(root).close()
-    operation = functools.partial(rounds_of_writes, seed, rounds)
-    crash.kill_at_failpoint(operation, root, chance.choice(POINTS), chance.randrange(1, 2 * rounds))
+    operation = functools.partial(rounds_of_writes, seed, rounds, compacts)
+    boundaries = chance.randrange(1, (4 if compacts else 2) * rounds)
+    crash.kill_at_failpoint(operation, root, chance.choice(POINTS), boundaries)
     if chance.random() < 0.5:
         # Whoever recovers is killed, too.
         point = chance.choice([Failpoint.RECOVERY_BEFORE_PUBLISH, Failpoint.RECOVERY_AFTER_PUBLISH])
@@ -92,3 +101,17 @@ def test_a_process_that_is_killed_leaves_whole_groups(crash: Harness, tmp_path: 
 @pytest.mark.parametrize("seed", range(30))
 def test_processes_that_are_killed_leave_whole_groups(crash: Harness, tmp_path: Path, seed: int):
     killed(crash, tmp_path, 1_000 * rotation() + seed)
+
+
+def test_a_process_that_is_killed_while_it_compacts_leaves_whole_groups(
+    crash: Harness, tmp_path: Path
+):
+    killed(crash, tmp_path, rotation(), QUICK_ROUNDS, compacts=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_processes_that_are_killed_while_they_compact_leave_whole_groups(
+    crash: Harness, tmp_path: Path, seed: int
+):
+    killed(crash, tmp_path, 1_000 * rotation() + seed, compacts=True)
