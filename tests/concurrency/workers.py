@@ -280,7 +280,9 @@ def append_anyhow(
     wait_for_go()
     for number in range(times):
         row = f"{name}-{number}"
-        kind = next(item for item in kinds if item in graph.catalog.node_types)
+        # Read once: between two reads the type may be renamed.
+        existing = graph.catalog.node_types
+        kind = next(item for item in kinds if item in existing)
         try:
             graph.append({kind: pa.table({"name": [row]})})
         except InputError:
