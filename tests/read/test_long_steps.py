@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph import Cancel, Graph
 from omnigraph.errors import Cancelled, MemoryExceeded, QueryTimeout
-from omnigraph.read import blocks, limits, order, traverse
+from omnigraph.read import blocks, limits, order, reach
 from omnigraph.read.frame import Frame
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.search import text
@@ -67,7 +67,7 @@ def small_blocks(monkeypatch):
         (blocks, "BYTES", 4_000),
         (blocks, "FEW_VALUES", 100),
         (order, "_MANY", 0),
-        (traverse, "_MOST_STARTS", 10),
+        (reach, "_MOST_STARTS", 10),
         (text, "_BLOCK", 50),
     ):
         monkeypatch.setattr(module, name, value)

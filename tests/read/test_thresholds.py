@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from omnigraph.read import aggregate, blocks, engine, order, run, searches, sources, traverse
+from omnigraph.read import aggregate, blocks, engine, order, reach, run, searches, sources
 from omnigraph.read.search import text
 from tests.read.generate import make_question
 from tests.read.test_agreement import states
@@ -27,7 +27,7 @@ VARIANTS = {
     },
     "everything is held": {(sources, "_SMALL"): 0, (sources, "_FRACTION"): 10**6},
     "batches are tiny": {(engine, "_FIRST_BATCH"): 1, (engine, "_BATCH"): 2},
-    "no flags": {(aggregate, "_MOST_FLAGS"): 0, (traverse, "_MOST_FLAGS"): 0},
+    "no flags": {(aggregate, "_MOST_FLAGS"): 0, (reach, "_MOST_FLAGS"): 0},
     "codes and candidates": {
         (run, "_FEW"): 0,
         (sources, "_CODED"): 0,
@@ -41,7 +41,7 @@ VARIANTS = {
         (blocks, "_FEW_STARTS"): 0,
         (blocks, "FEW_VALUES"): 0,
         (blocks, "_FEW_NODES"): 0,
-        (traverse, "_MOST_STARTS"): 1,
+        (reach, "_MOST_STARTS"): 1,
         (text, "_BLOCK"): 1,
     },
     "blocks of a few rows": {
@@ -49,7 +49,7 @@ VARIANTS = {
         (blocks, "BYTES"): 99,
         (blocks, "FEW_VALUES"): 2,
         (blocks, "_FEW_NODES"): 2,
-        (traverse, "_MOST_STARTS"): 2,
+        (reach, "_MOST_STARTS"): 2,
         (text, "_BLOCK"): 2,
     },
     "keys are sorted one after the other": {(order, "_MANY"): 0, (order, "_WORTH_IT"): 10**6},
