@@ -1,0 +1,144 @@
+"""Imports ``pyarrow.compute`` with functions that are made when they are first used.
+
+While it is imported, ``pyarrow.compute`` makes a Python function with signature and documentation
+for each of some 250 functions of Arrow. That takes longer than opening a graph and looking up a
+node. Here the module is executed with a short list of functions, and gets a ``__getattr__`` that
+makes a function as the module itself does. ``dir``, ``import *`` and ``help`` show all of them; only
+``vars`` lacks those that nobody has used.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+_MODULE = "pyarrow.compute"
+_PARSER = "pyarrow.vendored.docscrape"
+# Functions of Arrow whose names are keywords of Python, as pyarrow.compute renames them.
+_RENAMED = {"and": "and_", "or": "or_"}
+# While it is executed, the module takes this function from its list for an alias.
+_TAKEN = "utf8_zero_fill"
+_WITHOUT_OPTIONS = "negate"
+
+
+class _ShortRegistry:
+    """The registry of Arrow's functions with a list of one."""
+
+    def __init__(self, registry: Any) -> None:
+        self._registry = registry
+
+    def list_functions(self) -> list[str]:
+        return [_TAKEN]
+
+    def get_function(self, name: str) -> Any:
+        # Without options there is no documentation to parse. The name is removed after all.
+        return self._registry.get_function(_WITHOUT_OPTIONS)
+
+
+class _DeferredParser(ModuleType):
+    """The parser of the documentation of options, which loads ``pydoc``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(_PARSER), name)
+
+
+class _Finder:
+    """Finds ``pyarrow.compute`` with a loader that leaves its functions out.
+
+    A loader is called under the lock of its module: another thread that imports the module waits.
+    """
+
+    def __init__(self, spec: ModuleSpec) -> None:
+        self._spec = spec
+        self._loader: Any = spec.loader
+        spec.loader = self  # type: ignore[assignment]
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        return self._spec if name == _MODULE else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        module.__loader__ = self._spec.loader = self._loader
+        try:
+            _execute_without_functions(module, self._loader)
+        except Exception:
+            # Another pyarrow than expected: as if it had not been tried.
+            vars(module).pop(_TAKEN, None)
+            self._loader.exec_module(module)
+
+
+def defer_compute_functions() -> None:
+    """Import ``pyarrow.compute`` without its functions; nothing if it is imported already."""
+    if _MODULE in sys.modules:
+        return
+    spec = find_spec(_MODULE)
+    if spec is None or spec.loader is None:
+        return
+    finder = _Finder(spec)
+    sys.meta_path.insert(0, finder)
+    try:
+        import_module(_MODULE)
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def _execute_without_functions(module: Any, loader: Any) -> None:
+    compiled: Any = import_module("pyarrow._compute")
+    registry = compiled.function_registry
+    parser = sys.modules.get(_PARSER)
+    if parser is None:
+        sys.modules[_PARSER] = _DeferredParser(_PARSER)
+    compiled.function_registry = lambda: _ShortRegistry(registry())
+    try:
+        loader.exec_module(module)
+    finally:
+        compiled.function_registry = registry
+        if parser is None:
+            del sys.modules[_PARSER]
+    module.function_registry = registry
+    stand_in = vars(module)[_TAKEN]
+    aliases = [name for name, value in vars(module).items() if value is stand_in]
+    for name in aliases:
+        delattr(module, name)
+    _make_functions_on_demand(module, dict.fromkeys(aliases, _TAKEN))
+
+
+def _make_functions_on_demand(module: Any, aliases: dict[str, str]) -> None:
+    arrow_names = {**{shown: name for name, shown in _RENAMED.items()}, **aliases}
+
+    def function(name: str) -> Any:
+        """The function of Arrow behind a name; ``None`` if the module does not show it."""
+        try:
+            found = module.function_registry().get_function(arrow_names.get(name, name))
+        except KeyError:
+            return None
+        is_nullary = found.kind == "scalar_aggregate" and found.arity == 0
+        return None if found.kind == "hash_aggregate" or is_nullary else found
+
+    def names() -> list[str]:
+        listed = [*module.function_registry().list_functions(), *arrow_names]
+        return [*vars(module), *(name for name in listed if function(name) is not None)]
+
+    def get_attribute(name: str) -> Any:
+        if name == "__all__":
+            return sorted({name for name in names() if not name.startswith("_")})
+        found = None if name.startswith("_") else function(name)
+        if found is None:
+            raise AttributeError(f"module {_MODULE!r} has no attribute {name!r}")
+        arrow_name = arrow_names.get(name, name)
+        shown = _RENAMED.get(arrow_name, arrow_name)
+        made = vars(module).get(shown) or module._wrap_function(shown, found)
+        return vars(module).setdefault(name, vars(module).setdefault(shown, made))
+
+    module.__getattr__ = get_attribute
+    module.__dir__ = lambda: sorted(set(names()))
