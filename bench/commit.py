@@ -24,8 +24,7 @@ from lance.fragment import write_fragments
 from omnigraph import Graph
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import _MAX_FRAGMENTS
-from omnigraph.commit.rows import CommitRow, HeadRow, VersionRow, to_arrow
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import CommitRow, HeadRow, VersionRow, WriterKind, to_arrow
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT

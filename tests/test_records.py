@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 import threading
 from dataclasses import FrozenInstanceError, asdict, field, fields, is_dataclass, replace
 from typing import Any, ClassVar
@@ -67,11 +68,17 @@ def define(decorator: Any) -> dict[str, type]:
     @decorator(slots=True)
     class Changing:
         x: int
+        y: list[int] = field(default_factory=list)
+        z: int = field(default=3, init=False)
+
+    @decorator(slots=True, eq=False)
+    class Counter:
+        x: int = 0
 
     class Heir(One):
         pass
 
-    made = (Base, Derived, Empty, One, ByIdentity, OwnText, Ordered, Changing, Heir)
+    made = (Base, Derived, Empty, One, ByIdentity, OwnText, Ordered, Changing, Counter, Heir)
     return {item.__name__: item for item in made}
 
 
@@ -90,7 +97,8 @@ MADE = {
     "ByIdentity": [((1,), {})],
     "OwnText": [((1,), {})],
     "Ordered": [((1,), {})],
-    "Changing": [((1,), {})],
+    "Changing": [((1,), {}), ((1, [2]), {}), ((1, [2], 3), {})],
+    "Counter": [((), {}), ((1,), {})],
     "Heir": [((1,), {})],
 }
 
@@ -110,6 +118,8 @@ def test_a_class_has_the_shape_that_the_standard_library_gives_it(name):
     ]
     assert ours.__match_args__ == standard.__match_args__
     assert getattr(ours, "__slots__", None) == getattr(standard, "__slots__", None)
+    assert repr(ours.__dataclass_params__) == repr(standard.__dataclass_params__)
+    assert (ours.__hash__ is None) == (standard.__hash__ is None)
     assert str(inspect.signature(ours)) == str(inspect.signature(standard))
     assert inspect.get_annotations(ours.__init__) == inspect.get_annotations(standard.__init__)
 
@@ -196,3 +206,117 @@ def test_threads_make_the_first_object_at_once():
         for thread in threads:
             thread.join()
         assert made == [Fresh(1, 2)] * 4
+
+
+def inheriting(base: Any, decorator: Any, **options: Any) -> Any:
+    @decorator(**options)
+    class Heir(base):
+        y: int = 2
+
+    made = Heir(1)
+    return repr(made), asdict(made), made == Heir(1), outcome(setattr, made, "y", 3)
+
+
+HOW = [{"frozen": True, "slots": True}, {"slots": True}, {"frozen": True}, {}]
+
+
+@pytest.mark.parametrize("of_base", HOW)
+@pytest.mark.parametrize("options", HOW)
+@pytest.mark.parametrize("decorator", [dataclass, dataclasses.dataclass])
+def test_a_class_inherits_as_in_the_standard_library(of_base, options, decorator):
+    """Whichever of both is decorated here; a frozen one only from a frozen one."""
+
+    def base(decorator: Any) -> Any:
+        @decorator(**of_base)
+        class Base:
+            x: int
+
+        return Base
+
+    ours = outcome(inheriting, base(dataclass), decorator, **options)
+    standard = dataclasses.dataclass
+    assert ours == outcome(inheriting, base(standard), standard, **options)
+
+
+def test_a_subclass_that_is_no_dataclass_has_attributes_of_its_own():
+    class Wider(Kept):
+        pass
+
+    wider = Wider(1)
+    wider.more = 2
+    assert wider.more == 2
+    del wider.more
+    for change in (lambda: setattr(wider, "x", 2), lambda: delattr(wider, "x")):
+        with pytest.raises(FrozenInstanceError):
+            change()
+
+
+def test_objects_that_init_did_not_make_are_compared_and_matched():
+    """As after unpickling in a process that has made none."""
+    made = []
+    for _ in range(2):
+
+        @dataclass(frozen=True, slots=True)
+        class Fresh:
+            x: int
+            y: int = 2
+
+        one, other = Fresh.__new__(Fresh), Fresh.__new__(Fresh)
+        for fresh in (one, other):
+            for name in ("x", "y"):
+                object.__setattr__(fresh, name, 1)
+        made.append((one, other))
+    assert made[0][0] == made[0][1]
+    assert hash(made[1][0]) == hash(made[1][1])
+
+    @dataclass(frozen=True, slots=True)
+    class Matched:
+        x: int
+        y: int
+
+    empty: Any = Matched.__new__(Matched)
+    empty.__setstate__([1, 2])
+    match empty:
+        case Matched(x, y):
+            assert (x, y) == (1, 2)
+        case _:
+            pytest.fail("not matched")
+
+
+@pytest.mark.parametrize("default", [[], {}, set()])
+def test_a_default_that_objects_would_share_is_refused_at_once(default):
+    with pytest.raises(ValueError, match="mutable default"):
+
+        @dataclass(frozen=True, slots=True)
+        class Shared:
+            x: Any = default
+
+
+def test_other_forms_of_fields_are_left_to_the_standard_library():
+    @dataclass(frozen=True, slots=True)
+    class Forms:
+        x: int
+        start: dataclasses.InitVar[int]
+        _: dataclasses.KW_ONLY
+        y: int = 1
+
+        def __post_init__(self, start: int) -> None:
+            object.__setattr__(self, "x", start)
+
+    assert asdict(Forms(1, 5, y=3)) == {"x": 5, "y": 3}
+
+
+def test_every_record_of_the_package_is_well_defined():
+    """A wrong definition is refused at the first use, which may be late."""
+    import omnigraph
+
+    checked = 0
+    for name in sorted(omnigraph.__all__):
+        value = getattr(omnigraph, name)
+        checked += isinstance(value, type) and is_dataclass(value)
+    for module in [m for n, m in sorted(sys.modules.items()) if n.startswith("omnigraph")]:
+        for value in list(vars(module).values()):
+            if isinstance(value, type) and is_dataclass(value):
+                assert inspect.signature(value) is not None
+                checked += 1
+    assert checked > 200

@@ -63,32 +63,35 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     ...
     omnigraph.errors.InputError: number must be a whole number, not str
     """
-    names = tuple(inspect.signature(function).parameters)
-    rules: dict[str, _Rule] | None = None
+    code = inspect.unwrap(function).__code__
+    positional = code.co_varnames[: code.co_argcount]
+    # An annotation is resolved when an argument is passed: that may load what it names.
+    rules: dict[str, _Rule | None] = {}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        nonlocal rules
-        if rules is None:
-            rules = _rules_of(function)
         # Python itself refuses too many or unknown arguments, in the call.
-        for name, value in chain(zip(names, args, strict=False), kwargs.items()):
-            if name in rules:
-                rules[name].check(name, value)
+        for name, value in chain(zip(positional, args, strict=False), kwargs.items()):
+            if name not in rules:
+                rules[name] = _rule_for(function, name)
+            rule = rules[name]
+            if rule is not None:
+                rule.check(name, value)
         return function(*args, **kwargs)
 
     return call
 
 
-def _rules_of(function: Callable[..., Any]) -> dict[str, _Rule]:
-    annotations = {k: v for k, v in inspect.get_annotations(function).items() if k != "return"}
+def _rule_for(function: Callable[..., Any], parameter: str) -> _Rule | None:
+    annotations = inspect.get_annotations(function)
+    if parameter == "return" or parameter not in annotations:
+        return None
     hints = get_type_hints(
-        SimpleNamespace(__annotations__=annotations),
+        SimpleNamespace(__annotations__={parameter: annotations[parameter]}),
         getattr(function, "__globals__", {}),
         include_extras=True,
     )
-    rules = {name: _rule_of(hint) for name, hint in hints.items()}
-    return {name: rule for name, rule in rules.items() if rule is not None}
+    return _rule_of(hints[parameter])
 
 
 def check_fields(value: Any) -> None:

@@ -1,11 +1,13 @@
-"""``dataclass`` with an ``__init__`` that is compiled when the first object is created.
+"""``dataclass`` whose methods are compiled when the first object is created.
 
-``dataclasses.dataclass`` compiles up to seven functions per class while its module is imported. A
-process that opens a graph and runs one query imports some two hundred classes and creates objects
-of a few dozen: compiling all of them takes longer than the query. Here a frozen class with slots
-gets its fields and slots from the standard library, compiles its ``__init__`` at the first use, and
-shares the code of its other methods. Every other class is created by the standard library.
-``dataclasses.fields``, ``replace``, ``asdict`` and pickling work as usual.
+``dataclasses.dataclass`` inspects the fields of a class and compiles up to seven functions while
+its module is imported. A process that opens a graph and runs one query imports some two hundred
+such classes and creates objects of a few dozen. Here a class with slots is created with shared
+methods; its fields are inspected and its other methods compiled at the first use. The standard
+library creates every other class, and those with ``order``, ``InitVar``, ``KW_ONLY`` or their own
+version of a generated method. ``dataclasses.fields``, ``replace``, ``asdict``, inheritance from and
+by other dataclasses, and pickling work as usual. An invalid definition, such as a field without a
+default after one with a default, is refused at the first use.
 
 >>> @dataclass(frozen=True, slots=True)
 ... class Point:
@@ -18,6 +20,7 @@ shares the code of its other methods. Every other class is created by the standa
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from operator import attrgetter
 from reprlib import recursive_repr
 
@@ -28,7 +31,22 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from typing import Any
 
-_OWN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
+_FIELDS = "__dataclass_fields__"
+_PENDING = "__record_definition__"
+_OWN = (
+    "__init__",
+    "__repr__",
+    "__eq__",
+    "__hash__",
+    "__setattr__",
+    "__delattr__",
+    "__slots__",
+    "__match_args__",
+)
+# What the standard library calls the two kinds of fields, to tell them apart.
+_FIELD: Any = getattr(dataclasses, "_FIELD")  # noqa: B009 - mypy does not know it
+_CLASS_VARIABLE: Any = getattr(dataclasses, "_FIELD_CLASSVAR")  # noqa: B009
+_FROM_STANDARD = ("InitVar", "KW_ONLY")
 
 
 class _Factory:
@@ -41,28 +59,83 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-class _CompiledInit:
-    """A placeholder for the ``__init__`` of a class, compiled at its first lookup."""
+# -- created at the first use ------------------------------------------------------------
 
-    __slots__ = ("owner",)
 
-    def __init__(self, owner: type) -> None:
-        self.owner = owner
+class _OnDemand:
+    """A placeholder for an attribute of a class, created at its first lookup."""
+
+    __slots__ = ("name", "owner")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner, self.name = owner, name
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # Two threads that get here at the same time compile the same function.
-        compiled = _compile_init(self.owner)
-        setattr(self.owner, "__init__", compiled)  # noqa: B010 - mypy forbids the assignment
-        return compiled.__get__(instance, owner)
+        _complete(self.owner)
+        value = self.owner.__dict__[self.name]
+        bind = getattr(value, "__get__", None)
+        return value if bind is None else bind(instance, owner)
 
 
-def _compile_init(cls: Any) -> Callable[..., None]:
+def _complete(cls: Any) -> None:
+    """Inspect the fields of a record and compile its methods.
+
+    Two threads that get here at the same time set the same values; ``__init__`` is set last.
+    """
+    definition = cls.__dict__[_PENDING]
+    fields: dict[str, Field[Any]] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        fields.update(getattr(base, _FIELDS, {}))
+    fields.update(_own_fields(cls, definition))
+    values = tuple(fields.values())
+    real = [field for field in values if _is_field(field)]
+    setattr(cls, _FIELDS, fields)
+    names = tuple(field.name for field in real if field.init and not field.kw_only)
+    setattr(cls, "__match_args__", names)  # noqa: B010 - mypy forbids the assignment
+    if definition["eq"]:
+        _add_comparison(cls, real, is_frozen=definition["frozen"])
+    cls.__init__ = _compile_init(cls, real)
+
+
+def _own_fields(cls: Any, definition: dict[str, Any]) -> dict[str, Field[Any]]:
+    """The fields that a class adds to those of its bases, as the standard library creates them."""
+    fields: dict[str, Any] = {}
+    for name, annotation in definition["annotations"].items():
+        default = definition["defaults"].get(name, dataclasses.MISSING)
+        if _is_class_variable(annotation):
+            default = cls.__dict__.get(name, dataclasses.MISSING)
+        field: Any = default
+        if not isinstance(default, dataclasses.Field):
+            field = dataclasses.field(default=default)
+        field.name, field.type = name, annotation
+        field._field_type = _CLASS_VARIABLE if _is_class_variable(annotation) else _FIELD
+        if field.kw_only is dataclasses.MISSING and field._field_type is _FIELD:
+            field.kw_only = False
+        fields[name] = field
+    return fields
+
+
+def _is_class_variable(annotation: str) -> bool:
+    return annotation.startswith(("ClassVar", "typing.ClassVar"))
+
+
+def _is_field(field: Any) -> bool:
+    """Whether it is a field of objects, and not a class variable."""
+    return field._field_type is _FIELD
+
+
+def _compile_init(cls: Any, fields: list[Field[Any]]) -> Callable[..., None]:
+    is_frozen = cls.__dataclass_params__.frozen
     positional: list[str] = []
     keywords: list[str] = []
     body: list[str] = []
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": _FACTORY}
     types: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):
+
+    def assign(name: str, value: str) -> None:
+        body.append(f"_set(self, {name!r}, {value})" if is_frozen else f"self.{name} = {value}")
+
+    for field in fields:
         name = field.name
         has_factory = field.default_factory is not dataclasses.MISSING
         if has_factory:
@@ -71,9 +144,9 @@ def _compile_init(cls: Any) -> Callable[..., None]:
             names[f"_default_{name}"] = field.default
         if not field.init:
             if has_factory:
-                body.append(f"_set(self, {name!r}, _make_{name}())")
+                assign(name, f"_make_{name}()")
             elif f"_default_{name}" in names:
-                body.append(f"_set(self, {name!r}, _default_{name})")
+                assign(name, f"_default_{name}")
             continue
         types[name] = field.type
         parameter, value = name, name
@@ -83,7 +156,7 @@ def _compile_init(cls: Any) -> Callable[..., None]:
         elif f"_default_{name}" in names:
             parameter = f"{name}=_default_{name}"
         (keywords if field.kw_only else positional).append(parameter)
-        body.append(f"_set(self, {name!r}, {value})")
+        assign(name, value)
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ["self", *positional, *(["*", *keywords] if keywords else [])]
@@ -106,21 +179,40 @@ def _values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda self: (getattr(self, name),)
 
 
-def _add_comparison(cls: Any, fields: tuple[Field[Any], ...]) -> None:
+def _add_comparison(cls: Any, fields: list[Field[Any]], *, is_frozen: bool) -> None:
     compared = _values_of(tuple(field.name for field in fields if field.compare))
-    in_hash = [field for field in fields if (field.compare if field.hash is None else field.hash)]
-    hashed = _values_of(tuple(field.name for field in in_hash))
 
     def equals(self: object, other: object) -> Any:
         if other.__class__ is self.__class__:
             return compared(self) == compared(other)
         return NotImplemented
 
+    cls.__eq__ = equals
+    if not is_frozen:
+        return
+    in_hash = [field for field in fields if (field.compare if field.hash is None else field.hash)]
+    hashed = _values_of(tuple(field.name for field in in_hash))
+
     def hash_values(self: object) -> int:
         return hash(hashed(self))
 
-    cls.__eq__ = equals
     cls.__hash__ = hash_values
+
+
+# -- methods that all records share ------------------------------------------------------
+
+
+def _equals(self: Any, other: Any) -> Any:
+    """``__eq__`` before the fields were inspected, of objects not created by ``__init__``."""
+    dataclasses.fields(self)
+    cls: Any = type(self)
+    return cls.__eq__(self, other)
+
+
+def _hash(self: Any) -> int:
+    dataclasses.fields(self)
+    cls: Any = type(self)
+    return int(cls.__hash__(self))
 
 
 @recursive_repr()
@@ -130,19 +222,27 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({values})"
 
 
-def _add_freezing(cls: Any, names: frozenset[str]) -> None:
-    def refuse_setting(self: object, name: str, value: object) -> None:
-        if type(self) is cls or name in names:
-            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(cls, self).__setattr__(name, value)
+def _is_refused(self: Any, name: str) -> bool:
+    """Whether an attribute is frozen; a subclass that is not a dataclass may add others."""
+    return _FIELDS in type(self).__dict__ or name in getattr(type(self), _FIELDS)
 
-    def refuse_deleting(self: object, name: str) -> None:
-        if type(self) is cls or name in names:
-            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-        super(cls, self).__delattr__(name)
 
-    cls.__setattr__ = refuse_setting
-    cls.__delattr__ = refuse_deleting
+def _after_records(self: Any) -> Any:
+    """The methods of the classes after the last record in the order of inheritance."""
+    last = [cls for cls in type(self).__mro__ if cls.__dict__.get("__setattr__") is _set_attribute]
+    return super(last[-1], self)
+
+
+def _set_attribute(self: Any, name: str, value: object) -> None:
+    if _is_refused(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    _after_records(self).__setattr__(name, value)
+
+
+def _delete_attribute(self: Any, name: str) -> None:
+    if _is_refused(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    _after_records(self).__delattr__(name)
 
 
 def _get_state(self: Any) -> list[Any]:
@@ -154,42 +254,87 @@ def _set_state(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, field.name, value)
 
 
-def _frozen_record(cls: type, *, eq: bool) -> type:
-    is_documented = bool(cls.__doc__)
-    if not is_documented:
-        # Otherwise the standard library would compute a signature.
-        cls.__doc__ = cls.__name__
-    record: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    fields = dataclasses.fields(record)
-    if not is_documented:
-        record.__doc__ = f"{cls.__name__}({', '.join(field.name for field in fields)})"
-    record.__init__ = _CompiledInit(record)
-    record.__repr__ = _repr
+# -- the decorator -----------------------------------------------------------------------
+
+
+def _parameters(*, frozen: bool, eq: bool) -> object:
+    """The options of a class as ``dataclasses`` records them."""
+
+    body = {"__doc__": "Has no fields."}
+    make: Any = dataclasses.dataclass
+    options = {"frozen": frozen, "eq": eq, "slots": True, "repr": False, "init": False}
+    parameters = make(**options)(type("Same", (), body)).__dataclass_params__
+    # Without these two options fewer functions are compiled.
+    parameters.repr = parameters.init = True
+    kept: object = parameters
+    return kept
+
+
+_PARAMETERS: dict[tuple[bool, bool], object] = {}
+
+
+def _record(cls: Any, *, frozen: bool, eq: bool) -> type | None:
+    """The class with slots; ``None`` if the standard library has to create it.
+
+    Slots need a new class: Python determines the layout of objects when it creates their class.
+    """
+    body = dict(cls.__dict__)
+    annotations = inspect.get_annotations(cls)
+    names = []
+    for name, annotation in annotations.items():
+        if not isinstance(annotation, str) or any(word in annotation for word in _FROM_STANDARD):
+            return None
+        if not _is_class_variable(annotation):
+            names.append(name)
+    inherited: set[str] = set()
+    for base in cls.__mro__[1:-1]:
+        parameters = base.__dict__.get("__dataclass_params__")
+        if parameters is not None and parameters.frozen is not frozen:
+            return None
+        slots = base.__dict__.get("__slots__", ())
+        if parameters is not None and "__slots__" not in base.__dict__:
+            return None
+        inherited.update([slots] if isinstance(slots, str) else slots)
+    defaults = {name: body.pop(name) for name in names if name in body}
+    if any(type(default).__hash__ is None for default in defaults.values()):
+        return None
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    if not body.get("__doc__"):
+        body["__doc__"] = f"{cls.__name__}({', '.join(names)})"
+    if (frozen, eq) not in _PARAMETERS:
+        _PARAMETERS[frozen, eq] = _parameters(frozen=frozen, eq=eq)
+    body |= {
+        "__qualname__": cls.__qualname__,
+        "__slots__": tuple(name for name in names if name not in inherited),
+        "__dataclass_params__": _PARAMETERS[frozen, eq],
+        _PENDING: {"annotations": annotations, "defaults": defaults, "frozen": frozen, "eq": eq},
+        _FIELDS: _OnDemand(),
+        "__match_args__": _OnDemand(),
+        "__init__": _OnDemand(),
+        "__repr__": _repr,
+    }
     if eq:
-        _add_comparison(record, fields)
-    _add_freezing(record, frozenset(field.name for field in fields))
-    if "__getstate__" not in cls.__dict__:
-        record.__getstate__ = _get_state
-    if "__setstate__" not in cls.__dict__:
-        record.__setstate__ = _set_state
-    made: type = record
+        body |= {"__eq__": _equals, "__hash__": _hash if frozen else None}
+    if frozen:
+        body |= {"__setattr__": _set_attribute, "__delattr__": _delete_attribute}
+        body.setdefault("__getstate__", _get_state)
+        body.setdefault("__setstate__", _set_state)
+    made: type = type(cls)(cls.__name__, cls.__bases__, body)
     return made
 
 
 if not TYPE_CHECKING:
 
     def dataclass(cls: type | None = None, /, **options: Any) -> Any:
-        """``dataclasses.dataclass``; a frozen class with slots is compiled when it is used."""
+        """``dataclasses.dataclass``; a class with slots is completed at its first use."""
 
         def decorate(cls: type) -> type:
-            eq = options.get("eq", True)
-            is_frozen_with_slots = {**options, "eq": eq} == {
-                "frozen": True,
-                "slots": True,
-                "eq": eq,
-            }
-            if is_frozen_with_slots and not any(name in cls.__dict__ for name in _OWN):
-                return _frozen_record(cls, eq=eq)
-            return dataclasses.dataclass(**options)(cls)
+            rest = {**options}
+            frozen, eq = rest.pop("frozen", False), rest.pop("eq", True)
+            record = None
+            if rest == {"slots": True} and not any(name in cls.__dict__ for name in _OWN):
+                record = _record(cls, frozen=frozen, eq=eq)
+            return dataclasses.dataclass(**options)(cls) if record is None else record
 
         return decorate if cls is None else decorate(cls)

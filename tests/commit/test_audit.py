@@ -18,7 +18,7 @@ from omnigraph.commit.audit import (
     from_arrow,
     to_arrow,
 )
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.errors import StorageCorrupt, StorageUnavailable
 
 FORWARD = AuditRow(

@@ -14,8 +14,7 @@ from omnigraph.commit.branches import Branches, clear_orphan
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import Publication
-from omnigraph.commit.rows import VersionRow
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import VersionRow, WriterKind
 from omnigraph.commit.store import Timeouts
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (

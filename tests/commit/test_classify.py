@@ -17,7 +17,8 @@ from omnigraph.commit.classify import (
     decide,
     mode_of,
 )
-from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.rows import WriterKind
+from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.errors import InternalError
 
 NONE = Classification.NO_MOVEMENT

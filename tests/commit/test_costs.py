@@ -18,7 +18,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from tests.commit.file_calls import CallCounter, Cost
 from tests.commit.world import COMPANY, SCHEMA, manifest_of

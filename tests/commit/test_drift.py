@@ -9,7 +9,7 @@ import pytest
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.names import table_lease
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.store import Timeouts
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import Conflict, RecoveryRequired, StorageError, StorageUnavailable

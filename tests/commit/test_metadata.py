@@ -17,8 +17,7 @@ from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.metadata import CommitMetadata, Group, SchemaEvent
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.rows import CommitRow, from_arrow, to_arrow
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import CommitRow, WriterKind, from_arrow, to_arrow
 from omnigraph.commit.snapshot import ManifestState
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest

@@ -10,7 +10,7 @@ from omnigraph import Graph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     CommitNotFound,

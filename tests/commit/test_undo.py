@@ -14,7 +14,8 @@ from omnigraph.commit.classify import Decision, classify, decide, mode_of
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.recovery import Recovery
-from omnigraph.commit.sidecar import SidecarStore, WriterKind
+from omnigraph.commit.rows import WriterKind
+from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     Conflict,

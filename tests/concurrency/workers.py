@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import Conflict, InputError, IntegrityError, NotFound, OmniGraphError

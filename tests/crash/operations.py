@@ -16,7 +16,7 @@ import pyarrow as pa
 from omnigraph import Graph, MaintenancePolicy, prune_backup
 from omnigraph.commit.metadata import LoadReceipt
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import VersionMismatch
 from omnigraph.maintain import small_fragments

@@ -13,9 +13,9 @@ from omnigraph.commit.lifecycle import table_location
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK
 from omnigraph.commit.publisher import _MAX_FRAGMENTS, CommitIntent, Publication
-from omnigraph.commit.rows import TableRow, VersionRow
+from omnigraph.commit.rows import TableRow, VersionRow, WriterKind
 from omnigraph.commit.schema.staging import SchemaStaging
-from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.sidecar import Registration, Sidecar, SidecarPin
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.lang.schema.compile import compile_schema

@@ -9,9 +9,8 @@ from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.rows import VersionRow
+from omnigraph.commit.rows import VersionRow, WriterKind
 from omnigraph.commit.schema.lock import MARK, is_locked
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import OutcomePending, SchemaChanging, StorageUnavailable, VersionMismatch

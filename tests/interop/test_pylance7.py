@@ -10,8 +10,7 @@ from omnigraph import Graph
 from omnigraph.commit.metadata import CommitMetadata, Group
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import CommitIntent, Publication
-from omnigraph.commit.rows import TombstoneRow, VoidRow
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import TombstoneRow, VoidRow, WriterKind
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import HistoryGone, VersionMismatch

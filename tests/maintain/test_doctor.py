@@ -11,7 +11,8 @@ import pytest
 
 from omnigraph import Graph, MaintenancePolicy
 from omnigraph.cli.output.doctor_page import render_doctor
-from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.rows import WriterKind
+from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.staging import write_staging_marker
 from omnigraph.commit.ulid import encode_ulid, now_micros, ulid_time
 from omnigraph.errors import BranchNotFound

@@ -15,7 +15,7 @@ from omnigraph import Graph
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.classify import Decision, classify, decide, mode_of
 from omnigraph.commit.failpoints import Failpoint, hooked
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.errors import SchemaChanging, StorageUnavailable, StorageUnknown, VersionMismatch
 from omnigraph.maintain import small_fragments
 from omnigraph.maintain.small_fragments import (

@@ -18,7 +18,7 @@ from omnigraph import Graph, verify_graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import BranchNotFound, Closed, GraphNotFound, HistoryGone, InputError
 from omnigraph.maintain.verify import ProblemCode, Weight, rows

@@ -13,7 +13,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest
 from omnigraph.errors import (
     InputError,

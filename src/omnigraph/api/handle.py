@@ -18,7 +18,6 @@ from omnigraph.api.engines import WarmSpark
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at
-from omnigraph.commit.schema.lock import ensure_no_schema_apply
 from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
@@ -34,7 +33,6 @@ from omnigraph.storage.objects.derived import DerivedFiles
 from omnigraph.storage.objects.paths import Root, parse_root
 from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
-from omnigraph.write.reentrancy import reject_reentrant_write
 
 if TYPE_CHECKING:
     from omnigraph.maintain.background import BackgroundCompaction
@@ -154,6 +152,10 @@ class Handle:
         self.check_open()
         if self.mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
+        # Here readers and writers part: what only writers need is imported from here on.
+        from omnigraph.commit.schema.lock import ensure_no_schema_apply
+        from omnigraph.write.reentrancy import reject_reentrant_write
+
         reject_reentrant_write(self.store.root.uri)
         self.store.look_ahead()
         ensure_no_schema_apply(self.store)
@@ -193,7 +195,7 @@ class Handle:
     def close(self) -> None:
         with self._lock:
             self.is_closed = True
-        self.store.queues.close()
+        self.store.close()
         if self._compaction is not None:
             self._compaction.close()
         self.store.datasets.checksums.record(now=True)

@@ -15,10 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.manifest import MANIFEST, branch_reference, list_branches
 from omnigraph.commit.names import (
     BRANCHES_LEASE,
-    SCHEMA_LOCK,
     branch_label,
     check_new_branch,
     claim_lease,
@@ -45,7 +44,7 @@ from omnigraph.errors import (
     StorageError,
 )
 from omnigraph.logs import logger
-from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.branch_list import BranchInfo
 from omnigraph.storage.tables.types import TableRef
 
 _LOG = logger(__name__)
@@ -59,7 +58,7 @@ class Branches:
 
     def list(self) -> list[str]:
         """``main`` first, then the others in alphabetical order; internal branches are hidden."""
-        return [MAIN, *sorted(set(self._branches()) - {SCHEMA_LOCK})]
+        return list_branches(self._store.datasets)
 
     def check_new(self, name: str) -> None:
         """Refuse a name that ``create`` would refuse."""

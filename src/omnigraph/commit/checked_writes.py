@@ -29,7 +29,8 @@ from omnigraph.storage.checksums import read_records
 from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.read_back import set_aside_unreadable
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.ledger import Ledger, RowAddress
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger_reader import RowAddress
 
 if TYPE_CHECKING:
     from omnigraph.commit.store import GraphStore

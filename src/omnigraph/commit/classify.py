@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.rows import WriterKind
+from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.errors import InternalError
 
 CONFIRMATION_VERSION = 2

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from omnigraph.commit.branches import Branches
-from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.group_members import group_of
-from omnigraph.commit.manifest import Manifest
-from omnigraph.commit.names import BRANCHES_LEASE, branch_label, check_tag, normal_branch
-from omnigraph.commit.publisher import Publication
+from omnigraph.commit.manifest import Manifest, list_branches
+from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.rows import (
     COMPLETES,
     PICKS,
@@ -20,14 +16,12 @@ from omnigraph.commit.rows import (
     WRITER,
     CommitRow,
     TagRow,
+    WriterKind,
     completed_ids,
 )
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import (
-    AlreadyExists,
     BranchNotFound,
     CommitNotFound,
     HistoryGone,
@@ -35,7 +29,6 @@ from omnigraph.errors import (
     NotFound,
 )
 from omnigraph.records import dataclass
-from omnigraph.storage.leases.local import LeaseGuard
 
 _KINDS: dict[str, str] = {
     WriterKind.MUTATION: "mutation",
@@ -165,9 +158,9 @@ class History:
 
     def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
         """Search by id on every branch, then among the commits of recoveries."""
-        manifests = [
-            self._store.manifest(normal_branch(name)) for name in Branches(self._store).list()
-        ]
+        store = self._store
+        names = list_branches(store.datasets)
+        manifests = [store.manifest(normal_branch(name)) for name in names]
         for look in (Manifest.commit, Manifest.completion):
             for manifest in manifests:
                 try:
@@ -198,57 +191,16 @@ class Tag:
     """The commit whose state it shows, if that is a later one of the same group."""
 
 
-class Tags:
-    """Names for commits, kept in the manifest of main. Cleanup keeps the tagged states."""
-
-    def __init__(self, store: GraphStore) -> None:
-        self._store = store
-        self._main = store.manifest(None)
-
-    def list(self) -> list[Tag]:
-        """All tags in alphabetical order."""
-        return [_tag(row) for row in self._main.tags().values()]
-
-    def get(self, name: str) -> Tag:
-        row = self._main.tags().get(name)
-        if row is None:
-            raise NotFound(f"tag '{name}' not found", details={"tag": name})
-        return _tag(row)
-
-    def create(self, name: str, commit_id: str, actor: str | None, *, move: bool = False) -> Tag:
-        """Tag a commit; an existing tag is moved only with ``move``."""
-        tag = check_tag(name)
-        with self._lock():
-            commit = History(self._store).commit(commit_id)
-            if not move and tag in self._main.tags():
-                raise AlreadyExists(
-                    f"tag '{tag}' exists already", hint="pass move=True", details={"tag": tag}
-                )
-            group = commit.group
-            is_last = group is None or group.id == commit.commit_id
-            shows = None if group is None or is_last else group.id
-            row = TagRow(tag, commit.commit_id, now_micros(), actor, shows)
-            self._write(row)
-        return _tag(row)
-
-    def delete(self, name: str) -> None:
-        """Delete a tag; the commit stays."""
-        with self._lock():
-            tag = self.get(name)
-            self._write(TagRow(tag.name, None, now_micros()))
-
-    def _lock(self) -> AbstractContextManager[LeaseGuard]:
-        """Serialise changes of tags and branches: a tag keeps the branch of its commit."""
-        return self._store.leases.acquire([BRANCHES_LEASE], self._store.timeouts.lease)
-
-    def _write(self, row: TagRow) -> None:
-        reached(Failpoint.TAG_BEFORE_WRITE)
-        self._store.publisher.publish(self._main, Publication({}, others=[row]))
-
-
-def _tag(row: TagRow) -> Tag:
+def tag_of(row: TagRow) -> Tag:
     assert row.commit_id is not None
     return Tag(row.name, row.commit_id, row.created_at, row.actor, row.shows)
+
+
+def find_tag(store: GraphStore, name: str) -> Tag:
+    row = store.manifest(None).tags().get(name)
+    if row is None:
+        raise NotFound(f"tag '{name}' not found", details={"tag": name})
+    return tag_of(row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +234,7 @@ class SnapshotRef:
         if self.at is not None:
             return _tag_or_commit(store, self.at)
         if self.tag is not None:
-            return History(store).snapshot_of(Tags(store).get(self.tag).commit_id)
+            return History(store).snapshot_of(find_tag(store, self.tag).commit_id)
         if self.commit is not None:
             return History(store).snapshot_of(self.commit)
         manifest = store.manifest(normal_branch(self.branch))
@@ -304,7 +256,7 @@ class SnapshotRef:
 
 def _tag_or_commit(store: GraphStore, name: str) -> Snapshot:
     try:
-        commit = Tags(store).get(name).commit_id
+        commit = find_tag(store, name).commit_id
     except NotFound:
         commit = name
     try:

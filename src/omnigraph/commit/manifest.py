@@ -14,16 +14,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.names import branch_label, missing_branch
+from omnigraph.commit.names import SCHEMA_LOCK, branch_label, missing_branch
 from omnigraph.commit.rows import (
     COMPLETES,
     FORMAT_KEY,
     FORMAT_VERSION,
+    MAIN,
     CommitRow,
     Row,
     SchemaRow,
@@ -44,10 +45,14 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.objects.paths import branch_file, is_branch
+from omnigraph.storage.tables.branch_list import read_branches
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.ledger import Ledger, RowAddress
+from omnigraph.storage.tables.ledger_reader import LedgerReader, RowAddress
 from omnigraph.storage.tables.table import ROW_ADDRESS
 from omnigraph.storage.tables.types import TableRef
+
+if TYPE_CHECKING:
+    from omnigraph.storage.tables.ledger import Ledger
 
 MANIFEST = "__manifest"
 KEY = "object_id"
@@ -73,7 +78,7 @@ class Manifest:
         self.ref = TableRef(MANIFEST, branch)
         self.datasets = datasets
         self._lock = threading.RLock()
-        self._reader: Ledger | None = None
+        self._reader: LedgerReader | None = None
         self._state = ManifestState()
         self._version = 0
         self.fragments: frozenset[int] = frozenset()
@@ -193,11 +198,11 @@ class Manifest:
             rows = from_arrow(self._newest().read(condition=condition))
         return [row for row in rows if isinstance(row, CommitRow)]
 
-    def _newest(self) -> Ledger:
+    def _newest(self) -> LedgerReader:
         version = self.with_state(lambda _, version: version)
-        return Ledger.open(self.datasets, self.ref, version)
+        return LedgerReader.open(self.datasets, self.ref, version)
 
-    def _open_at(self, version: int) -> Ledger:
+    def _open_at(self, version: int) -> LedgerReader:
         newest = self.current().manifest_version
         if not 1 <= version <= newest:
             raise InputError(
@@ -205,7 +210,7 @@ class Manifest:
                 hint=f"its newest version is {newest}",
             )
         try:
-            ledger = Ledger.open(self.datasets, self.ref, version)
+            ledger = LedgerReader.open(self.datasets, self.ref, version)
         except StorageMissing:
             raise HistoryGone(
                 f"version {version} of branch '{branch_label(self.branch)}' was removed",
@@ -263,7 +268,7 @@ class Manifest:
             if now - self._looked <= LISTS_AFTER:
                 newest = self.datasets.newest(self.ref, self._version)
             else:
-                newest = Ledger.open(self.datasets, self.ref).version
+                newest = LedgerReader.open(self.datasets, self.ref).version
         except StorageMissing:
             raise self._missing() from None
         self._looked = now
@@ -273,7 +278,7 @@ class Manifest:
         """Read everything: on first use, and when the branch was deleted and created again."""
         now = time.monotonic()
         try:
-            ledger = Ledger.open(self.datasets, self.ref)
+            ledger = LedgerReader.open(self.datasets, self.ref)
         except StorageMissing:
             raise self._missing() from None
         ledger.check_rows()
@@ -419,7 +424,7 @@ def branch_reference(branch: str) -> str:
     return f"{MANIFEST}/{branch_file(branch)}"
 
 
-def check_stamp(ledger: Ledger) -> None:
+def check_stamp(ledger: LedgerReader) -> None:
     """Refuse a graph of another format version."""
     text = ledger.stamp.get(FORMAT_KEY, "1")
     version = int(text) if text.isdecimal() else 0
@@ -438,3 +443,8 @@ def check_stamp(ledger: Ledger) -> None:
         hint="run `omnigraph export` with the release that wrote it, then init and load here",
         details=details,
     )
+
+
+def list_branches(datasets: Datasets) -> list[str]:
+    """``main`` first, then the others in alphabetical order; internal branches are hidden."""
+    return [MAIN, *sorted(set(read_branches(datasets, MANIFEST)) - {SCHEMA_LOCK})]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.branches import Branches
+from omnigraph.commit.manifest import list_branches
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at
-from omnigraph.commit.sidecar import FOLDER
 from omnigraph.commit.store import GraphStore
 
 if TYPE_CHECKING:
@@ -24,13 +23,14 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
         store.schema_files.present()
     if not writable:
         newest = store.manifest(None).current()
-        only_main = Branches(store).list() == ["main"]
+        only_main = list_branches(store.datasets) == ["main"]
         files = store.schema_files.load(allow_missing=only_main)
         return contract_at(store, files, newest), []
     from omnigraph.commit.checked_writes import ensure_readable
     from omnigraph.commit.lifecycle import recover
     from omnigraph.commit.relocation import heal_if_moved
     from omnigraph.commit.removal import finish_removals
+    from omnigraph.commit.sidecar import FOLDER
 
     ensure_readable(store, None)
     heal_if_moved(store)
@@ -41,5 +41,5 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
     if not is_clean:
         finish_removals(store)
     if len(store.schema_files.present()) < 3:
-        return store.schema_files.bootstrap(Branches(store).list() == ["main"]), recovered
+        return store.schema_files.bootstrap(list_branches(store.datasets) == ["main"]), recovered
     return store.schema_files.load(), recovered

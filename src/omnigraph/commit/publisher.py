@@ -47,7 +47,8 @@ from omnigraph.errors import (
 )
 from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LeaseGuard, Leases
-from omnigraph.storage.tables.ledger import Ledger, RowAddress
+from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger_reader import RowAddress
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 
 RETRIES = 5

@@ -49,11 +49,12 @@ from omnigraph.commit.rows import (
     TableRow,
     TombstoneRow,
     VersionRow,
+    WriterKind,
 )
 from omnigraph.commit.schema.files import FILES, SOURCE
 from omnigraph.commit.schema.lock import release
 from omnigraph.commit.schema.staging import SchemaStaging, reconcile_staging
-from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros

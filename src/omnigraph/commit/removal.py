@@ -35,7 +35,7 @@ from omnigraph.storage.removed_versions import (
     record_removed,
     to_ranges,
 )
-from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.branch_list import BranchInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.versions import (
     Removal,

@@ -14,9 +14,9 @@ from typing import Any
 from omnigraph.commit.audit import TableOutcome
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.publisher import CommitIntent, Publication, Published
-from omnigraph.commit.rows import ROLLED_BACK, CommitRow, VersionRow
+from omnigraph.commit.rows import ROLLED_BACK, CommitRow, VersionRow, WriterKind
 from omnigraph.commit.schema.staging import SchemaStaging
-from omnigraph.commit.sidecar import Sidecar, SidecarPin, WriterKind
+from omnigraph.commit.sidecar import Sidecar, SidecarPin
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros

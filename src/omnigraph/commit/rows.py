@@ -10,6 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
+from enum import StrEnum
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -57,6 +58,17 @@ SCHEMA = pa.schema(
     ],
     metadata={FORMAT_KEY: str(FORMAT_VERSION)},
 )
+
+
+class WriterKind(StrEnum):
+    """The kind of a writer, as its sidecar and its commit record it."""
+
+    MUTATION = "Mutation"
+    LOAD = "Load"
+    SCHEMA_APPLY = "SchemaApply"
+    BRANCH_MERGE = "BranchMerge"
+    ENSURE_INDICES = "EnsureIndices"
+    OPTIMIZE = "Optimize"
 
 
 @dataclass(frozen=True, slots=True)

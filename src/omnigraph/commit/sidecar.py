@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
-from enum import StrEnum
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from omnigraph.commit.rows import WriterKind
 from omnigraph.errors import FormatRefused, StorageCorrupt, StorageMissing
 from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import escaped, is_branch, is_location
@@ -31,17 +31,6 @@ _VERSION_LIMIT = 1 << 64
 BranchName = Annotated[str, (is_branch, "branch")]
 Location = Annotated[str, (is_location, "path")]
 """A path relative to the root."""
-
-
-class WriterKind(StrEnum):
-    """Who wrote a sidecar."""
-
-    MUTATION = "Mutation"
-    LOAD = "Load"
-    SCHEMA_APPLY = "SchemaApply"
-    BRANCH_MERGE = "BranchMerge"
-    ENSURE_INDICES = "EnsureIndices"
-    OPTIMIZE = "Optimize"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from omnigraph.errors import InputError, OmniGraphError, StorageCorrupt, Storage
 from omnigraph.logs import logger
 from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import is_branch
-from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.branch_list import BranchInfo
 
 ENDING = ".staging"
 _CLAIM_ENDING = ".branch"

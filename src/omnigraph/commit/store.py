@@ -5,20 +5,17 @@ No rule of the protocol is implemented here; those modules take a ``GraphStore``
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
-from omnigraph.commit.audit import AuditLog
 from omnigraph.commit.manifest import MANIFEST, Manifest, Manifests, branch_reference
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label, missing_branch, publish_lease
-from omnigraph.commit.publisher import Publisher
 from omnigraph.commit.schema.files import SchemaFiles
-from omnigraph.commit.sidecar import FOLDER as SIDECAR_FOLDER
-from omnigraph.commit.sidecar import SidecarStore
 from omnigraph.commit.snapshot import Pin, Snapshot
-from omnigraph.commit.write_queue import WriteQueues
 from omnigraph.errors import (
     CommitNotFound,
     Conflict,
@@ -29,14 +26,21 @@ from omnigraph.errors import (
 )
 from omnigraph.records import dataclass
 from omnigraph.storage.durable import Durability
-from omnigraph.storage.leases.local import TTL_SECONDS, Leases, open_leases
+from omnigraph.storage.leases import TTL_SECONDS
 from omnigraph.storage.objects.paths import Root, refuse_a_file
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.inline import InlineTables
-from omnigraph.storage.tables.store import TableStore
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import Table, open_table
 from omnigraph.storage.tables.types import TableRef
+
+if TYPE_CHECKING:
+    from omnigraph.commit.audit import AuditLog
+    from omnigraph.commit.publisher import Publisher
+    from omnigraph.commit.sidecar import SidecarStore
+    from omnigraph.commit.write_queue import WriteQueues
+    from omnigraph.storage.leases.local import Leases
+    from omnigraph.storage.tables.inline import InlineTables
+    from omnigraph.storage.tables.store import TableStore
 
 _PAUSE_SECONDS = 0.01
 
@@ -77,13 +81,10 @@ class GraphStore:
         self.timeouts = timeouts or Timeouts()
         self.objects = ObjectStore(root, durability)
         self.datasets = Datasets(self.objects, durability)
-        self.tables = TableStore(self.datasets)
-        self.inline = InlineTables(self.datasets)
         self.manifests = Manifests(self.datasets, self._await_publisher)
-        self.sidecars = SidecarStore(self.objects)
         self.schema_files = SchemaFiles(self.objects)
-        self.audit = AuditLog(self.inline)
-        self.queues = WriteQueues()
+        self._queues: WriteQueues | None = None
+        self._lock = threading.Lock()
         self.on_commit: OnCommit | None = None
 
     def note_commit(self, branch: str | None, table_keys: Iterable[str]) -> None:
@@ -91,13 +92,62 @@ class GraphStore:
         if self.on_commit is not None:
             self.on_commit(branch, table_keys)
 
+    # -- for writers: made, and their modules loaded, when a writer asks -----------------------
+
+    @cached_property
+    def tables(self) -> TableStore:
+        from omnigraph.storage.tables.store import TableStore
+
+        return TableStore(self.datasets)
+
+    @cached_property
+    def inline(self) -> InlineTables:
+        from omnigraph.storage.tables.inline import InlineTables
+
+        return InlineTables(self.datasets)
+
+    @cached_property
+    def sidecars(self) -> SidecarStore:
+        from omnigraph.commit.sidecar import SidecarStore
+
+        return SidecarStore(self.objects)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        from omnigraph.commit.audit import AuditLog
+
+        return AuditLog(self.inline)
+
+    @property
+    def queues(self) -> WriteQueues:
+        """The queues of writers that commit as a group; the same for all threads."""
+        from omnigraph.commit.write_queue import WriteQueues
+
+        with self._lock:
+            if self._queues is None:
+                self._queues = WriteQueues()
+            return self._queues
+
     @cached_property
     def leases(self) -> Leases:
+        from omnigraph.storage.leases.local import open_leases
+
         return open_leases(self.root, self.objects, self.timeouts.lease_ttl)
 
     @cached_property
     def publisher(self) -> Publisher:
+        from omnigraph.commit.publisher import Publisher
+
         return Publisher(self.leases, self.timeouts.publish)
+
+    def close(self) -> None:
+        """End the queues of writers."""
+        with self._lock:
+            queues = self._queues
+        if queues is not None:
+            queues.close()
+
+    # ------------------------------------------------------------------------------------------
 
     def _await_publisher(self, branch: str | None) -> None:
         """Wait until no publish runs on a branch, for as long as a publish may take."""
@@ -110,9 +160,11 @@ class GraphStore:
 
     def look_ahead(self) -> None:
         """Ask at once for what every write to main asks first; on S3 only."""
+        from omnigraph.commit.sidecar import FOLDER
+
         self.objects.look_ahead(
             [branch_reference(SCHEMA_LOCK), self.manifest(None).next_version_path],
-            [SIDECAR_FOLDER],
+            [FOLDER],
         )
 
     def manifest(self, branch: str | None) -> Manifest:
@@ -120,7 +172,8 @@ class GraphStore:
 
     def table(self, pin: Pin) -> Table:
         """The table of a pin."""
-        return self.tables.open(pin.ref, pin.version, pin.e_tag, partial(self.check_life, pin))
+        check = partial(self.check_life, pin)
+        return open_table(self.datasets, pin.ref, pin.version, pin.e_tag, check)
 
     def check_life(self, pin: Pin) -> None:
         """Refuse a pin of a deleted branch: a new one of its name may have other rows there."""

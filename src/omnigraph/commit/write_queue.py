@@ -11,13 +11,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from omnigraph.commit.metadata import Receipt
 from omnigraph.commit.names import branch_label
 from omnigraph.errors import Closed, Conflict, OmniGraphError
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.commit.write_request import WriteRequest

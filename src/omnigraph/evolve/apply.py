@@ -12,11 +12,11 @@ from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.removal import Purpose, finish_removals, is_cleared
-from omnigraph.commit.rows import SchemaRow
+from omnigraph.commit.rows import SchemaRow, WriterKind
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import first_version_of, identified
 from omnigraph.commit.schema.lock import lock_schema, refuse_branches
-from omnigraph.commit.sidecar import HardDrop, WriterKind
+from omnigraph.commit.sidecar import HardDrop
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import NextSchema, PreparedWrite, WriteRequest, WriteView

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from omnigraph.evolve.changes import SchemaChanges, TypeChange, new_values
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.steps import DropMode
+from omnigraph.records import dataclass
 from omnigraph.storage.tables.alter import stage_alter, stage_repeats
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore

@@ -20,6 +20,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EntityType, NodeType
 from omnigraph.lang.schema.migrate import is_wider
 from omnigraph.merge.equal import Mask, same_values
+from omnigraph.storage.tables.branch_list import BranchInfo
 from omnigraph.storage.tables.deltas import (
     all_rows,
     changed_since,
@@ -28,7 +29,6 @@ from omnigraph.storage.tables.deltas import (
     rows_of,
     rows_where,
 )
-from omnigraph.storage.tables.inline import BranchInfo
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import ROW_ID, Table
 from omnigraph.storage.tables.types import TableVersion

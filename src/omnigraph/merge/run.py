@@ -18,9 +18,8 @@ from omnigraph.commit.history import History
 from omnigraph.commit.metadata import MERGE, TableCounts
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.rows import PICKS, REVERTS
+from omnigraph.commit.rows import PICKS, REVERTS, WriterKind
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView

@@ -186,6 +186,8 @@ def _sort_groups(
 
 def _nearest_frame(run: Run, plan: ReadPlan) -> Frame | None:
     """The rows of a plan that is a pure vector search, found by the vector index."""
+    if not plan.order or not isinstance(plan.order[0].expr, typed.Nearest):
+        return None
     row_ids = run.searches.nearest_rows(plan)
     if row_ids is None:
         return None

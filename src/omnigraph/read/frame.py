@@ -8,7 +8,7 @@ not on the number of paths that lead to them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.values.numpy_view import arrow_view
+from omnigraph.records import dataclass
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.scan import scan
 from omnigraph.read.sources import EdgeSource, NodeSource
 from omnigraph.read.values import EvalContext, columns_read, keeps
+from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.plan.prepared import PlanInfo

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.records import dataclass
 from omnigraph.result.columns import Link, ResultColumn
 from omnigraph.result.frames import node_columns
 

@@ -20,10 +20,11 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
+from omnigraph.records import dataclass
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.objects.local import ObjectInfo
 from omnigraph.storage.objects.paths import escaped, is_table_file, refuse_unsafe
@@ -43,6 +44,7 @@ _MANY = 64
 # About the number of files of sixteen small writes.
 _TOGETHER = 100
 _PIECE = 1 << 20
+_BUFFER = 256 << 10
 TAIL = 64
 _FILES_PER_RECORD = 50_000
 
@@ -95,11 +97,17 @@ def local_pieces(path: str) -> Iterator[bytes]:
 
 def sum_and_tail(path: str) -> tuple[FileSum, bytes]:
     """The sum of a local file, and its last bytes, at most ``TAIL``."""
-    digest, size, tail = hashlib.sha256(), 0, b""
-    for piece in local_pieces(path):
-        digest.update(piece)
-        size += len(piece)
-        tail = (tail + piece)[-TAIL:]
+    digest, size = hashlib.sha256(), 0
+    # One small buffer stays in the processor's cache and needs no new memory.
+    buffer = memoryview(bytearray(_BUFFER))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while count := os.readv(descriptor, [buffer]):
+            digest.update(buffer[:count])
+            size += count
+        tail = os.pread(descriptor, TAIL, max(size - TAIL, 0))
+    finally:
+        os.close(descriptor)
     return sha256_sum(size, digest.hexdigest()), tail
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from omnigraph.commit.group import commit_grouped
 from omnigraph.commit.metadata import Receipt
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.schema.files import Contract
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import InputError

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from omnigraph.commit.group import commit_grouped
 from omnigraph.commit.metadata import Receipt
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.schema.files import Contract
-from omnigraph.commit.sidecar import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid

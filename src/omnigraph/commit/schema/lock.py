@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 
 from omnigraph.commit.manifest import MANIFEST, branch_reference
 from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
-from omnigraph.commit.sidecar import FOLDER, WriterKind
+from omnigraph.commit.rows import WriterKind
+from omnigraph.commit.sidecar import FOLDER
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, OmniGraphError, SchemaChangeRefused, SchemaChanging
 from omnigraph.logs import logger

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore

@@ -7,7 +7,7 @@ every table copy. What cannot be read counts as needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import Any
 
@@ -33,9 +33,10 @@ from omnigraph.maintain.cleanup.retention import (
     recent_states,
     shown_by,
 )
+from omnigraph.records import dataclass
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.objects.paths import branch_file
-from omnigraph.storage.tables.inline import BranchInfo
+from omnigraph.storage.tables.branch_list import BranchInfo
 from omnigraph.storage.tables.types import TableRef, TableVersion
 from omnigraph.storage.tables.versions import VersionStamp, fork_files, versions_of
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -44,6 +44,7 @@ from omnigraph.maintain.cleanup.report import (
 )
 from omnigraph.maintain.cleanup.retention import CleanupPolicy, orphans_of
 from omnigraph.maintain.running_writes import recover_writes, running_writes
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import MOST_RECORDS, fold_checksums
 from omnigraph.storage.executor import Executor
 from omnigraph.storage.leases.local import LeaseGuard

@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.history import History, Tags
+from omnigraph.commit.history import History
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.tags import Tags
 from omnigraph.commit.ulid import is_ulid, ulid_time
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog, entity_types

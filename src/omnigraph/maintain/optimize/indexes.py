@@ -17,7 +17,7 @@ from typing import Any
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.protocol import commit_write
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import staging_marker
 from omnigraph.commit.store import GraphStore

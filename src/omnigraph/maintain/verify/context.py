@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.schema.files import Contract
@@ -19,6 +19,7 @@ from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.maintain.verify.report import ProblemCode, ProblemCollector, VerifyProblem, Weight
+from omnigraph.records import dataclass
 from omnigraph.storage.objects.local import ObjectInfo
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.verification import files_of_version

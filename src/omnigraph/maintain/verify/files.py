@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.audit import AUDIT_TABLE
 from omnigraph.commit.manifest import MANIFEST
@@ -14,6 +14,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.indexes import rebuild_hint
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, Weight
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FOLDER, ChecksumRecords, FileSum, is_same, read_records
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.datasets import HINT

@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label
 from omnigraph.errors import OmniGraphError, StorageCorrupt
 from omnigraph.maintain.verify.context import FROM_BACKUP, VerifyContext
 from omnigraph.maintain.verify.report import LISTED, ProblemCode, Weight
+from omnigraph.records import dataclass
 from omnigraph.storage.checksums import ChecksumRecords
 from omnigraph.storage.lance_format.addresses import BranchReference
 from omnigraph.storage.objects.paths import branch_of_reference, version_number

@@ -25,6 +25,7 @@ from typing import Protocol
 from omnigraph.errors import Conflict
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.logs import logger
+from omnigraph.storage.leases import TTL_SECONDS
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import Root, refuse_links
 from omnigraph.storage.objects.store import ObjectStore
@@ -175,7 +176,6 @@ _LOG = logger(__name__)
 
 LEASE_SUFFIX = ".lease"
 LEASE_FOLDER = "__recovery"
-TTL_SECONDS = 15.0
 
 
 class LeaseGuard(Protocol):

@@ -29,9 +29,9 @@ import msgspec
 from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
 from omnigraph.logs import logger
 from omnigraph.records import dataclass
+from omnigraph.storage.leases import TTL_SECONDS
 from omnigraph.storage.leases.local import (
     LEASE_FOLDER,
-    TTL_SECONDS,
     Deadline,
     ThreadQueue,
     jittered,

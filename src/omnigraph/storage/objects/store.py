@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
+from omnigraph.records import dataclass
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.ahead import RequestsAhead
 from omnigraph.storage.objects.failures import storage_call

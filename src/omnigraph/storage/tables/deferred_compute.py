@@ -3,8 +3,8 @@
 While it is imported, ``pyarrow.compute`` makes a Python function with signature and documentation
 for each of some 250 functions of Arrow. That takes longer than opening a graph and looking up a
 node. Here the module is executed with a short list of functions, and gets a ``__getattr__`` that
-makes a function as the module itself does. ``dir``, ``import *`` and ``help`` show all of them; only
-``vars`` lacks those that nobody has used.
+makes a function as the module itself does. ``dir``, ``import *`` and ``help`` show all of them;
+only ``vars`` lacks those that nobody has used.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from inspect import cleandoc
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -42,7 +43,10 @@ class _ShortRegistry:
 
 
 class _DeferredParser(ModuleType):
-    """The parser of the documentation of options, which loads ``pydoc``."""
+    """The parser of the documentation of options, which loads ``pydoc``.
+
+    ``_parameters`` reads the plain form of it, and asks for the parser where it meets another.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -113,17 +117,53 @@ def _execute_without_functions(module: Any, loader: Any) -> None:
     _make_functions_on_demand(module, dict.fromkeys(aliases, _TAKEN))
 
 
+class _Documented(NamedTuple):
+    """A parameter as the parser describes it."""
+
+    name: str
+    type: str
+    desc: list[str]
+
+
+def _parameters(doc: str) -> list[_Documented] | None:
+    """The parameters of the documentation of options; ``None`` if it has an unknown form."""
+    summary, underlined, listed = cleandoc(doc).partition("\nParameters\n----------\n")
+    if not underlined or "---" in listed or "---" in summary:
+        return None
+    documented: list[_Documented] = []
+    for line in listed.splitlines():
+        if line and not line[0].isspace():
+            name, _, type_name = line.partition(" : ")
+            documented.append(_Documented(name.strip(), type_name.strip(), []))
+        elif not documented or (line.strip() and not line.startswith("    ")):
+            return None
+        else:
+            documented[-1].desc.append(line[4:])
+    for each in documented:
+        while each.desc and not each.desc[-1]:
+            each.desc.pop()
+    return documented
+
+
 def _make_functions_on_demand(module: Any, aliases: dict[str, str]) -> None:
+    parse = module._scrape_options_class_doc
+
+    def options_doc(options_class: type) -> Any:
+        documented = _parameters(options_class.__doc__ or "")
+        return parse(options_class) if documented is None else SimpleNamespace(params=documented)
+
+    module._scrape_options_class_doc = options_doc
     arrow_names = {**{shown: name for name, shown in _RENAMED.items()}, **aliases}
 
     def function(name: str) -> Any:
         """The function of Arrow behind a name; ``None`` if the module does not show it."""
         try:
-            found = module.function_registry().get_function(arrow_names.get(name, name))
+            arrow_function = module.function_registry().get_function(arrow_names.get(name, name))
         except KeyError:
             return None
-        is_nullary = found.kind == "scalar_aggregate" and found.arity == 0
-        return None if found.kind == "hash_aggregate" or is_nullary else found
+        kind, arity = arrow_function.kind, arrow_function.arity
+        is_hidden = kind == "hash_aggregate" or (kind == "scalar_aggregate" and arity == 0)
+        return None if is_hidden else arrow_function
 
     def names() -> list[str]:
         listed = [*module.function_registry().list_functions(), *arrow_names]
@@ -132,12 +172,12 @@ def _make_functions_on_demand(module: Any, aliases: dict[str, str]) -> None:
     def get_attribute(name: str) -> Any:
         if name == "__all__":
             return sorted({name for name in names() if not name.startswith("_")})
-        found = None if name.startswith("_") else function(name)
-        if found is None:
+        arrow_function = None if name.startswith("_") else function(name)
+        if arrow_function is None:
             raise AttributeError(f"module {_MODULE!r} has no attribute {name!r}")
         arrow_name = arrow_names.get(name, name)
         shown = _RENAMED.get(arrow_name, arrow_name)
-        made = vars(module).get(shown) or module._wrap_function(shown, found)
+        made = vars(module).get(shown) or module._wrap_function(shown, arrow_function)
         return vars(module).setdefault(name, vars(module).setdefault(shown, made))
 
     module.__getattr__ = get_attribute

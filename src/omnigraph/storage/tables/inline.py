@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -24,13 +23,10 @@ from omnigraph.errors import (
     StorageMissing,
     VersionMismatch,
 )
-from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.files import Damaged
 from omnigraph.storage.objects.paths import (
     branch_file,
-    is_branch,
     parse_root,
-    refused,
     transaction_file,
 )
 from omnigraph.storage.objects.store import ObjectStore
@@ -40,6 +36,7 @@ from omnigraph.storage.read_back import (
     is_readable_reference,
     set_aside,
 )
+from omnigraph.storage.tables.branch_list import BranchInfo, read_branches
 from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import StagedFragment, TableLocator
@@ -48,18 +45,6 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
 from omnigraph.storage.tables.versions import delete_files, delete_versions, removal_of
 from omnigraph.storage.tables.wide_columns import stored_schema
-
-_LISTINGS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class BranchInfo:
-    """A branch of one dataset: where it was forked, and when, in seconds."""
-
-    name: str
-    parent: str | None
-    parent_version: int
-    created_at: int
 
 
 class InlineTables:
@@ -192,29 +177,7 @@ class InlineTables:
 
     def branches(self, location: str, version: int | None = None) -> dict[str, BranchInfo]:
         """The branches of a dataset by name, in alphabetical order."""
-        dataset = self._datasets.open(TableRef(location), version)
-        references = self._list_references(dataset, location)
-        for name, info in references.items():
-            for branch in (name, info.get("parent_branch")):
-                if branch is not None and not is_branch(branch):
-                    raise refused(branch, f"a branch reference of '{location}'")
-        return {
-            name: BranchInfo(
-                name,
-                references[name].get("parent_branch"),
-                int(references[name].get("parent_version") or 0),
-                int(references[name].get("create_at") or 0),
-            )
-            for name in sorted(references)
-        }
-
-    def _list_references(self, dataset: LanceDataset, location: str) -> Any:
-        """List references; retried, because a concurrent deletion fails the call."""
-        for _ in range(_LISTINGS):
-            with suppress(StorageMissing), lance_call("list the branches of", location):
-                return dataset.branches.list()
-        with lance_call("list the branches of", location):
-            return dataset.branches.list()
+        return read_branches(self._datasets, location, version)
 
     def create_branch(self, source: TableRef, version: int, name: str) -> TableRef:
         """Fork a dataset at a version.

@@ -25,7 +25,7 @@ from omnigraph.storage.read_back import check_blobs, check_staged_files, check_v
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.tables.indexes import build_index, index_segments
-from omnigraph.storage.tables.table import Table
+from omnigraph.storage.tables.table import Table, open_table
 from omnigraph.storage.tables.types import (
     CommittedTable,
     IndexSpec,
@@ -71,7 +71,7 @@ class TableStore:
         check: Callable[[], None] | None = None,
     ) -> Table:
         """A table at a known version; handles are cached and shared, see ``Datasets.shared``."""
-        return Table(ref, self._datasets.shared(ref, version, e_tag, check), self._datasets)
+        return open_table(self._datasets, ref, version, e_tag, check)
 
     def head(self, ref: TableRef, after: int | None = None) -> int:
         """The newest version of a table on its branch; cheap if an older one is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -392,6 +392,17 @@ class Table:
             name: Coverage(len(fragments & live), len(live))
             for name, fragments in sorted(covered.items())
         }
+
+
+def open_table(
+    datasets: Datasets,
+    ref: TableRef,
+    version: int,
+    e_tag: str | None = None,
+    check: Callable[[], None] | None = None,
+) -> Table:
+    """A table at a known version; handles are cached and shared, see ``Datasets.shared``."""
+    return Table(ref, datasets.shared(ref, version, e_tag, check), datasets)
 
 
 def fragments_of(dataset: LanceDataset, numbers: Iterable[int]) -> list[LanceFragment]:

@@ -18,8 +18,7 @@ from omnigraph.commit.metadata import LOAD, LOAD_BRANCH, LoadReceipt, Receipt
 from omnigraph.commit.names import branch_label, check_new_branch, claim_lease, normal_branch
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import check_head
-from omnigraph.commit.rows import FINGERPRINT, CommitRow
-from omnigraph.commit.sidecar import WriterKind
+from omnigraph.commit.rows import FINGERPRINT, CommitRow, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import delete_claim
 from omnigraph.commit.store import GraphStore

@@ -8,7 +8,6 @@ function with its entry. A function returns the typed expression, or reports an 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.lang.closest import suggest
@@ -17,6 +16,7 @@ from omnigraph.lang.query import ast, typed
 from omnigraph.lang.query.checker.context import Context, Invalid, VariableScope, properties_of
 from omnigraph.lang.query.checker.literals import constant, is_null, list_constant
 from omnigraph.lang.types import PropType, comparable
+from omnigraph.records import dataclass
 
 
 @dataclass(slots=True)
