@@ -1,10 +1,10 @@
-"""Imports ``pyarrow.compute`` with functions that are made when they are first used.
+"""Imports ``pyarrow.compute`` with functions that are created at their first use.
 
-While it is imported, ``pyarrow.compute`` makes a Python function with signature and documentation
+While it is imported, ``pyarrow.compute`` creates a Python function with signature and documentation
 for each of some 250 functions of Arrow. That takes longer than opening a graph and looking up a
 node. Here the module is executed with a short list of functions, and gets a ``__getattr__`` that
-makes a function as the module itself does. ``dir``, ``import *`` and ``help`` show all of them;
-only ``vars`` lacks those that nobody has used.
+creates a function as the module itself does. ``dir``, ``import *`` and ``help`` show all of them;
+only ``vars`` lacks the unused ones.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def _parameters(doc: str) -> list[_Documented] | None:
             return None
         else:
             documented[-1].desc.append(line[4:])
-    for each in documented:
-        while each.desc and not each.desc[-1]:
-            each.desc.pop()
+    for parameter in documented:
+        while parameter.desc and not parameter.desc[-1]:
+            parameter.desc.pop()
     return documented
 
 
