@@ -30,6 +30,7 @@ from omnigraph.errors import (
     RecoveryRequired,
     StorageMissing,
 )
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FileSum
 from omnigraph.storage.lance_format.manifests import manifest_message, without_indexes
@@ -338,9 +339,9 @@ def delete_keys(
             if not pc.any(hit).as_py():
                 continue
             rows = rows.filter(hit)
-            positions.append(matches.drop_null().to_numpy().astype(np.int64))
-            row_ids.append(rows[ROW_ID].to_numpy())
-            done.append(delete_in_fragment(fragment, rows[ROW_ADDRESS].to_numpy()))
+            positions.append(numpy_view(matches.drop_null()).astype(np.int64))
+            row_ids.append(numpy_view(rows[ROW_ID]))
+            done.append(delete_in_fragment(fragment, numpy_view(rows[ROW_ADDRESS])))
     empty = np.empty(0, np.int64)
     return (
         np.concatenate([empty, *positions]),

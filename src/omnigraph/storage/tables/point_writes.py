@@ -20,6 +20,7 @@ from lance import LanceDataset
 from lance.fragment import DeletionFile, FragmentMetadata
 
 from omnigraph.errors import StorageCorrupt
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.fragments import Deletions, delete_in_fragment
@@ -57,7 +58,7 @@ def delete_located(objects: ObjectStore, table: Table, rows: pa.Table) -> Deleti
     """Write the deletion files that mark located rows as deleted."""
     if not rows.num_rows:
         return Deletions()
-    addresses = np.sort(rows[ROW_ADDRESS].to_numpy())
+    addresses = np.sort(numpy_view(rows[ROW_ADDRESS]))
     homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
     done = []
     with lance_call("stage a delete from", table.ref.path):
@@ -110,7 +111,7 @@ def read_deletions(raw: bytes, path: str) -> np.ndarray:
     """The offsets that a deletion file of Arrow lists."""
     try:
         with pa.ipc.open_file(pa.BufferReader(raw)) as reader:
-            offsets: np.ndarray = reader.read_all().column(0).to_numpy()
+            offsets: np.ndarray = numpy_view(reader.read_all().column(0))
     except (pa.ArrowInvalid, OSError, ValueError) as error:
         raise StorageCorrupt(f"'{path}' is damaged", hint="restore it from a backup") from error
     return offsets
@@ -120,4 +121,4 @@ def row_ids_in_order(rows: pa.Table, key: str, values: pa.Array, missing: int) -
     """For each value the row id of its located row, or ``missing``."""
     numbers = pc.index_in(values, value_set=rows[key].combine_chunks())
     row_ids = rows[ROW_ID].cast(pa.int64()).combine_chunks().take(numbers)
-    return np.asarray(row_ids.fill_null(missing).to_numpy())
+    return numpy_view(row_ids.fill_null(pa.scalar(missing, pa.int64())))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from lance.fragment import FragmentMetadata, RowIdSequence
 
 from omnigraph.errors import InternalError
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.records import dataclass
 from omnigraph.storage.tables.table import Table
 
@@ -37,7 +38,7 @@ def row_ids_of(table: Table, key: str, values: pa.Array) -> np.ndarray:
     for rows in coalesce_batches(table.scan([key], row_ids=True), len(values)):
         positions = pc.index_in(rows[key], value_set=values)
         hits = rows["_rowid"].filter(positions.is_valid())
-        row_ids[positions.drop_null().to_numpy()] = hits.to_numpy()
+        row_ids[numpy_view(positions.drop_null())] = numpy_view(hits)
     return row_ids
 
 

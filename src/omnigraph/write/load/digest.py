@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.write.load.streams import opened
 
 _SIZE = 16
@@ -31,20 +32,20 @@ class Digest:
         if pa.types.is_fixed_size_list(kind):
             self.add(f"{name}[]", column.flatten())
         elif pa.types.is_list(kind):
-            self._feed(f"{name}#", pc.fill_null(pc.list_value_length(column), 0))
+            self._feed(f"{name}#", _filled(pc.list_value_length(column)))
             self.add(f"{name}[]", column.flatten())
         elif pa.types.is_string(kind) or pa.types.is_large_binary(kind):
-            self._feed(f"{name}#", pc.fill_null(pc.binary_length(column), 0))
+            self._feed(f"{name}#", _filled(pc.binary_length(column)))
             self._hash(name).update(_joined(column))
         elif pa.types.is_boolean(kind):
-            self._feed(name, pc.fill_null(column.cast(pa.uint8()), 0))
+            self._feed(name, _filled(column.cast(pa.uint8())))
         else:
             # As integers of the same width, which have one zero and no NaN.
             width = pa.int32() if kind.bit_width == 32 else pa.int64()
-            self._feed(name, pc.fill_null(column.view(width), 0))
+            self._feed(name, _filled(column.view(width)))
 
     def _feed(self, name: str, numbers: pa.Array) -> None:
-        self._hash(name).update(numbers.to_numpy(zero_copy_only=False).tobytes())
+        self._hash(name).update(numpy_view(numbers).tobytes())
 
     def _hash(self, name: str) -> Any:
         return self._columns.setdefault(name, hashlib.blake2b(digest_size=_SIZE))
@@ -77,6 +78,10 @@ class FilesDigest:
                     one.update(block)
             all_of_it.update(one.digest())
         return f"{FILES}{all_of_it.hexdigest()}"
+
+
+def _filled(numbers: pa.Array) -> pa.Array:
+    return pc.fill_null(numbers, pa.scalar(0, numbers.type))
 
 
 def _joined(column: pa.Array) -> Any:

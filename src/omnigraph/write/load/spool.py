@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from omnigraph.errors import StorageFull
 from omnigraph.lang.schema.catalog import EntityType
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.store import Data
 
@@ -138,7 +139,7 @@ class Spool:
         start = 0
         for batch in self._columns([SOURCE_LINE]):
             here = (wanted >= start) & (wanted < start + batch.num_rows)
-            lines[here] = batch[SOURCE_LINE].to_numpy()[wanted[here] - start]
+            lines[here] = numpy_view(batch[SOURCE_LINE])[wanted[here] - start]
             start += batch.num_rows
         return [int(number) for number in lines]
 

@@ -228,7 +228,7 @@ class InMemoryFinder:
         groups = rows.group_by(list(columns)).aggregate([(_ROW, "count"), (_ROW, "min")])
         if groups.num_rows == rows.num_rows:
             return
-        repeated = groups.filter(pc.greater(groups[f"{_ROW}_count"], 1))
+        repeated = groups.filter(pc.greater(groups[f"{_ROW}_count"], pa.scalar(1, pa.int64())))
         shared = rows.join(repeated, list(columns), join_type="inner").sort_by(_ROW)
         ids = dict(zip(rows[_ROW].to_pylist(), rows[KEY].to_pylist(), strict=True))
         for record in displayable(shared).to_pylist():
@@ -368,7 +368,7 @@ class InMemoryFinder:
 def _last_row(delta: TableDelta, source: str) -> int | None:
     if delta.rows is None:
         return None
-    hits = pc.indices_nonzero(pc.equal(delta.column("src"), source))
+    hits = pc.indices_nonzero(pc.equal(delta.column("src"), pa.scalar(source, pa.string())))
     return hits[len(hits) - 1].as_py() if len(hits) else None
 
 

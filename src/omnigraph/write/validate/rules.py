@@ -69,6 +69,7 @@ def shown(value: Any) -> str:
 
 
 _ENDS = ("src", "dst")
+_NO_TEXT = pa.scalar("", pa.string())
 
 
 def named(columns: tuple[str, ...]) -> str:
@@ -110,7 +111,7 @@ def table_violations(entity_type: EntityType, table: pa.Table) -> Iterator[Viola
 def _empty_ids(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
     """Refuse empty ids: an edge could not refer to them in every input format."""
     name = entity_type.key[0] if isinstance(entity_type, NodeType) and entity_type.key else KEY
-    for position, value in _hits(table[KEY], pc.equal(table[KEY], "")):
+    for position, value in _hits(table[KEY], pc.equal(table[KEY], _NO_TEXT)):
         text = f"{entity_type.name}.{name}: the id of a row is empty"
         yield _violation(entity_type, table, position, text, name, value)
 
@@ -140,7 +141,9 @@ def _outside(column: pa.ChunkedArray, bound: int | float, beyond: Callable[..., 
         return beyond(column, pa.scalar(float(bound), column.type))
     if pa.types.is_uint64(column.type) and not isinstance(bound, float):
         return beyond(column.cast(pa.decimal128(20)), pa.scalar(bound, pa.decimal128(20)))
-    return beyond(column, pa.scalar(bound))
+    # With its type: inferring it would load pandas.
+    whole = pa.int64() if bound < 2**63 else pa.uint64()
+    return beyond(column, pa.scalar(bound, pa.float64() if isinstance(bound, float) else whole))
 
 
 def _checks(entity_type: EntityType, rule: CheckConstraint, table: pa.Table) -> Iterator[Violation]:
