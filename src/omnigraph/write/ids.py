@@ -15,12 +15,11 @@ from omnigraph.commit.ulid import ALPHABET, encode_ulid, reserve_ulids
 _ESCAPED = r'["\\\x00-\x1f]'
 _SPELLED_ALIKE = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean)
 _LENGTH = 26
-# This many trailing characters are computed for all rows at once, as 64-bit integers.
-_VARIED = 8
-_BITS = 5 * _VARIED
-_SHIFTS = np.arange(_BITS - 5, -1, -5, dtype=np.uint64)
-_PIECE = 1 << 20
-_LETTERS = np.frombuffer(ALPHABET.encode(), dtype=np.uint8)
+# The last two pairs of characters are looked up for all rows at once; the others are the same in
+# every piece.
+_PAIR_BITS = 10
+_BITS = 2 * _PAIR_BITS
+_PAIRS = np.frombuffer("".join(a + b for a in ALPHABET for b in ALPHABET).encode(), dtype=np.uint16)
 
 
 def spelled_keys(columns: Sequence[Any]) -> Any | None:
@@ -59,15 +58,16 @@ def _columns(start: int, count: int) -> Iterator[pa.Array]:
     end = start + count
     while start < end:
         low = start & (1 << _BITS) - 1
-        rows = min(end - start, (1 << _BITS) - low, _PIECE)
+        rows = min(end - start, (1 << _BITS) - low)
         yield _texts(start, low, rows)
         start += rows
 
 
 def _texts(start: int, low: int, rows: int) -> pa.Array:
-    characters = np.empty((rows, _LENGTH), dtype=np.uint8)
-    characters[:] = np.frombuffer(encode_ulid(start).encode(), dtype=np.uint8)
-    numbers = np.arange(low, low + rows, dtype=np.uint64)
-    characters[:, -_VARIED:] = _LETTERS[(numbers[:, None] >> _SHIFTS) & np.uint64(31)]
+    pairs = np.empty((rows, _LENGTH // 2), dtype=np.uint16)
+    pairs[:] = np.frombuffer(encode_ulid(start).encode(), dtype=np.uint16)
+    numbers = np.arange(low, low + rows, dtype=np.int32)
+    pairs[:, -2] = _PAIRS[numbers >> _PAIR_BITS]
+    pairs[:, -1] = _PAIRS[numbers & (1 << _PAIR_BITS) - 1]
     bounds = np.arange(0, (rows + 1) * _LENGTH, _LENGTH, dtype=np.int32)
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(bounds), pa.py_buffer(characters))
+    return pa.StringArray.from_buffers(rows, pa.py_buffer(bounds), pa.py_buffer(pairs))
