@@ -8,10 +8,11 @@ index that no longer fits is rebuilt.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from omnigraph.commit.failpoints import Failpoint, reached
@@ -36,6 +37,7 @@ from omnigraph.maintain.optimize.vector_indexes import (
 from omnigraph.maintain.report import plain
 from omnigraph.records import dataclass
 from omnigraph.representation import brief
+from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.segments import IndexFacts, index_facts, partitions_of
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
@@ -43,6 +45,8 @@ from omnigraph.storage.tables.types import Coverage, IndexKind, IndexSpec, Stage
 
 DAMAGED = "its files are damaged"
 UNFIT = "it cannot be built from the existing values"
+_BUILDS_AT_ONCE = 2
+_LARGE_ROWS = 500_000
 RECALL = 0.9
 """The recall that an approximate index has to reach, unless a policy sets another."""
 
@@ -366,8 +370,10 @@ def _build(
         staged: dict[str, tuple[StagedTable, ...]] = {}
         built.clear()
         failed.clear()
-        for key, specs in sorted(needs(view.snapshot).items()):
-            step, unfit = view.stage.stage_indexes(view.table(key), specs)
+        wanted = dict(sorted(needs(view.snapshot).items()))
+        done = _stage_all(view, wanted)
+        for key, specs in wanted.items():
+            step, unfit = done[key]
             if step is not None:
                 staged[key] = (step,)
             for spec in specs:
@@ -398,6 +404,26 @@ def _build(
     if commit_id is None:
         return IndexReport(states)
     return IndexReport(states, tuple(built), commit_id, seconds)
+
+
+def _stage_all(
+    view: WriteView, wanted: Needs
+) -> dict[str, tuple[StagedTable | None, tuple[IndexSpec, ...]]]:
+    """Build the indexes of all tables, those of large ones one after another.
+
+    Lance releases the interpreter lock and uses less than two cores for most builds, so small
+    tables are indexed meanwhile. A build has its column in memory: only one large column is.
+    """
+    tables = {key: view.table(key) for key in wanted}
+    large = [key for key in wanted if view.snapshot.pins[key].row_count > _LARGE_ROWS]
+    lanes = [large, *([key] for key in wanted if key not in large)]
+
+    def build(keys: Sequence[str]) -> list[tuple[StagedTable | None, tuple[IndexSpec, ...]]]:
+        return [view.stage.stage_indexes(tables[key], wanted[key]) for key in keys]
+
+    done = ThreadExecutor(_BUILDS_AT_ONCE).run(build, [keys for keys in lanes if keys])
+    order = [key for keys in lanes for key in keys]
+    return dict(zip(order, chain.from_iterable(done), strict=True))
 
 
 def _needed(store: GraphStore, catalog: Catalog, least_recall: float, snapshot: Snapshot) -> Needs:
