@@ -23,6 +23,7 @@ from omnigraph.lang.types import PropType
 from omnigraph.lang.values.codecs import CODECS
 from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
+from omnigraph.write.load.uniform import UniformDecoder
 
 _ENDS = {"src": "from", "dst": "to"}
 # Only a block with a single long line is larger, and inspecting it takes as much memory.
@@ -50,6 +51,7 @@ class Decoders:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self.uniform = UniformDecoder(catalog)
         self._decoders: dict[tuple[Any, Any], _KindDecoder] = {}
         self._envelope = msgspec.json.Decoder(_ENVELOPE).decode_lines
 

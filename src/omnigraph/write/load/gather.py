@@ -104,6 +104,21 @@ class Gatherer:
             if self._is_full:
                 self.flush()
 
+    def add_typed(
+        self, columns: Mapping[str, pa.Array], given: pa.Array | None, lines: np.ndarray
+    ) -> None:
+        """Add many records by columns of their types, with the ids that were given, if any.
+
+        Rejects are deferred, as with ``add_all``.
+        """
+        self.flush()
+        bad: dict[int, ValueProblem] = {}
+        ids: list[Any] = [None] * len(lines) if given is None else given.to_pylist()
+        whole = dict(columns)
+        whole[KEY] = self._ids(ids, whole, bad)
+        self._store(whole, bad, lines)
+        self._intake.count_records(len(lines))
+
     def _batch_ends(self, columns: Mapping[str, list[Any]], rows: int) -> Iterable[int]:
         """Where to flush: blobs may be large files, and even null vectors are wide."""
         done, room = 0, self._most_rows - self._rows

@@ -1,10 +1,11 @@
 """Reads JSON records: usually one per line, but any white space may separate them.
 
-Text is read in blocks of whole lines. Regular blocks are decoded by the decoders of the types; all
-others are read here, and errors are reported only here. A block in which every line is one object
-is parsed at once; any other is read line by line, and a record over several lines is gathered until
-its brackets are closed. After an unreadable record the next line that starts with a bracket begins
-a new one. A name that appears twice in one object is refused.
+Text is read in blocks of whole lines. Blocks of lines that are alike, and other regular blocks, are
+decoded as columns by the decoders of the types; all others are read here, and errors are reported
+only here. A block in which every line is one object is parsed at once; any other is read line by
+line, and a record over several lines is gathered until its brackets are closed. After an unreadable
+record the next line that starts with a bracket begins a new one. A name that appears twice in one
+object is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from omnigraph.lang.values.spelling import show
 from omnigraph.records import dataclass
 from omnigraph.write.conform import first_repeated
@@ -23,7 +26,7 @@ from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.records import Records
 from omnigraph.write.load.rejects import source_line
 
-_BLOCK = 1 << 18
+_BLOCK = 1 << 20
 _MOST_UNTRIED = 32
 _MARK = b"\xef\xbb\xbf"
 # Without possessive quantifiers the search needs many bytes of memory per byte of input.
@@ -68,6 +71,7 @@ class _NdjsonReader:
         self._gathered: list[str] = []
         self._start = self._depth = self._size = 0
         self._unusual = _Unusual()
+        self._mixed = _Unusual()
 
     def run(self, stream: BinaryIO, is_first: bool = True, is_last: bool = True) -> Extent:
         for block in self._blocks(stream, is_first):
@@ -112,6 +116,8 @@ class _NdjsonReader:
 
     def _take_decoded(self, decoders: Decoders, block: bytes) -> bool:
         """Read a block by the decoders of the types; false if they do not accept it."""
+        if self._take_uniform(decoders, block):
+            return True
         by_type = decoders.decode(block)
         if by_type is None:
             return False
@@ -123,6 +129,23 @@ class _NdjsonReader:
             )
             self._line += len(decoded.lines)
             self._records.count += len(decoded.lines)
+        self._intake.check()
+        return True
+
+    def _take_uniform(self, decoders: Decoders, block: bytes) -> bool:
+        """Read a block of lines that are alike; false if they are not."""
+        if self._mixed.is_expected():
+            return False
+        uniform = decoders.uniform.decode(block)
+        self._mixed.was(uniform is None)
+        if uniform is None:
+            return False
+        self._unusual.was(False)
+        first = source_line(self._file, self._line + 1)
+        lines = np.arange(first, first + uniform.rows)
+        self._intake.gatherer(uniform.entity_type).add_typed(uniform.columns, uniform.given, lines)
+        self._line += uniform.rows
+        self._records.count += uniform.rows
         self._intake.check()
         return True
 
