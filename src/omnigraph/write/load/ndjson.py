@@ -107,7 +107,7 @@ class _NdjsonReader:
         decoders = self._intake.decoders
         if decoders is None or self._gathered or self._unusual.is_expected():
             self._take_lines(block)
-        elif not self._take_decoded(decoders, block):
+        elif not self._take_uniform(decoders, block) and not self._take_decoded(decoders, block):
             runs = decoders.runs(block)
             self._unusual.was(runs is None)
             for run in (block,) if runs is None else runs:
@@ -116,8 +116,6 @@ class _NdjsonReader:
 
     def _take_decoded(self, decoders: Decoders, block: bytes) -> bool:
         """Read a block by the decoders of the types; false if they do not accept it."""
-        if self._take_uniform(decoders, block):
-            return True
         by_type = decoders.decode(block)
         if by_type is None:
             return False
