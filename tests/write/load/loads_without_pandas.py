@@ -30,13 +30,13 @@ node Person {
   photo: Blob?
   @range(age, 0..200)
 }
-node Place { name: String }
+node City { name: String }
 edge Knows: Person -> Person @card(0..3) { since: Date?  weight: F64? }
-edge Near: Place -> Place
+edge Near: City -> City
 """
 
 
-class Watch:
+class PandasImports:
     """Notes who asks for pandas first, and lets the import go on."""
 
     causes: list[str]
@@ -67,12 +67,12 @@ def write_lines(path: Path, records: list[dict[str, Any]]) -> Path:
 
 def loads(graph: Graph, folder: Path) -> None:
     people = [person(n) for n in range(6)]
-    places = [{"type": "Place", "id": f"x{n}", "data": {"name": "x"}} for n in range(3)]
+    cities = [{"type": "City", "id": f"x{n}", "data": {"name": "x"}} for n in range(3)]
     near = [{"edge": "Near", "from": "x0", "to": "x1"}]
-    first = write_lines(folder / "a.ndjson", [*people, *places, *near, knows(0, 1)])
+    first = write_lines(folder / "a.ndjson", [*people, *cities, *near, knows(0, 1)])
     graph.load(first, idempotency_key="first")
     graph.load(first, idempotency_key="first")
-    again = write_lines(folder / "b.ndjson", [*people, person(9), knows(1, 2), *places])
+    again = write_lines(folder / "b.ndjson", [*people, person(9), knows(1, 2), *cities])
     graph.load(again)
     graph.load(again, "overwrite")
     bad = [person(20, age=500), knows(0, 77), {"type": "Person", "data": {"name": 3}}]
@@ -98,9 +98,9 @@ def loads(graph: Graph, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    watch = Watch()
-    sys.meta_path.insert(0, watch)  # type: ignore[arg-type]
+    imports = PandasImports()
+    sys.meta_path.insert(0, imports)  # type: ignore[arg-type]
     where = Path(sys.argv[1])
     with Graph.init(where / "graph", SCHEMA) as graph:
         loads(graph, where)
-    print("\n".join(watch.causes), "pandas" in sys.modules)
+    print("\n".join(imports.causes), "pandas" in sys.modules)

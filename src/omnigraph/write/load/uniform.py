@@ -81,25 +81,25 @@ class UniformDecoder:
         if values is None or record is None or b"\\" in block:
             return None
         entity_type, constant, slots = record
-        found = _Lines.of(block, line, [value for value in values if value not in constant])
-        if found is None:
+        lines = _Lines.of(block, line, [value for value in values if value not in constant])
+        if lines is None:
             return None
         columns: dict[str, pa.Array] = {}
         for name, prop in entity_type.properties.items():
             value = slots.get(name)
-            column = _column(prop.type, value, found)
+            column = _column(prop.type, value, lines)
             if column is None:
                 return None
             columns[name] = column
         given = None
         for name in (*_ENDS.values(), KEY):
             if name in slots:
-                texts = found.texts(slots[name])
+                texts = lines.texts(slots[name])
                 if name == KEY:
                     given = texts
                 else:
                     columns[name] = texts
-        return Uniform(entity_type, columns, given, found.rows)
+        return Uniform(entity_type, columns, given, lines.rows)
 
     def _record(
         self, values: list[_Value], line: bytes

@@ -1,6 +1,6 @@
 """What a bulk load costs, stage by stage, beside DuckDB and Ladybug on the same files.
 
-Run it with ``make bench`` or ``python bench/loading.py``; ``--people`` and ``--edges`` make it
+Run it with ``make bench`` or ``python bench/bulk_load.py``; ``--people`` and ``--edges`` make it
 smaller. Ours is a load of NDJSON or Parquet with every rule and the build of all declared indexes,
 DuckDB copies the same files into tables without an index or a key, Ladybug copies the Parquet
 files into tables with keys. Every load runs in a process of its own, turn by turn, and reports
@@ -80,7 +80,7 @@ class Stages:
         self.seconds: dict[str, float] = {}
         self._inner: list[float] = []
 
-    def watch(self, owner: Any, name: str, label: str) -> None:
+    def time(self, owner: Any, name: str, label: str) -> None:
         function = getattr(owner, name)
 
         @wraps(function)
@@ -101,7 +101,7 @@ class Stages:
         setattr(owner, name, call)
 
 
-def watch_stages() -> Stages:
+def time_stages() -> Stages:
     from omnigraph.commit import protocol
     from omnigraph.maintain.optimize import indexes
     from omnigraph.storage.tables.store import TableStore
@@ -110,17 +110,17 @@ def watch_stages() -> Stages:
     from omnigraph.write.validate.validator import Validator
 
     stages = Stages()
-    stages.watch(run, "read_data", "decode and convert")
-    stages.watch(gather, "new_ids", "make ids")
-    stages.watch(conform, "new_ids", "make ids")
-    stages.watch(gather.Gatherer, "_check", "row rules")
-    stages.watch(spool.Spool, "add", "spool")
-    stages.watch(Validator, "judge", "set rules")
-    stages.watch(run, "stage_deltas", "write")
-    stages.watch(TableStore, "check_staged", "read back, checksums")
-    stages.watch(protocol.Write, "_commit_tables", "commit, publish")
-    stages.watch(protocol.Write, "_publish", "commit, publish")
-    stages.watch(indexes, "_stage_all", "indexes")
+    stages.time(run, "read_data", "decode and convert")
+    stages.time(gather, "new_ids", "make ids")
+    stages.time(conform, "new_ids", "make ids")
+    stages.time(gather.Gatherer, "_check", "row rules")
+    stages.time(spool.Spool, "add", "spool")
+    stages.time(Validator, "judge", "set rules")
+    stages.time(run, "stage_deltas", "write")
+    stages.time(TableStore, "check_staged", "read back, checksums")
+    stages.time(protocol.Write, "_commit_tables", "commit, publish")
+    stages.time(protocol.Write, "_publish", "commit, publish")
+    stages.time(indexes, "_stage_all", "indexes")
     return stages
 
 
@@ -131,7 +131,7 @@ def load_ours(files: Path, kind: str, target: Path) -> Cost:
     paths = [files / "graph.ndjson"]
     if kind == "parquet":
         paths = [files / f"{name}.parquet" for name in TYPES]
-    stages = watch_stages()
+    stages = time_stages()
     with Graph.init(target, SCHEMA, durability="os") as graph:
         with measured(cost):
             graph.load(paths)
@@ -228,8 +228,8 @@ def show(name: str, kind: str, costs: list[Cost]) -> None:
     )
 
 
-def verdict(what: str, actual: float, is_met: bool, goal: float) -> None:
-    print(f"{what}: {actual:.2f}, goal {goal:g}: {'ok' if is_met else 'MISSED'}")
+def verdict(what: str, actual: float, is_met: bool, target: float) -> None:
+    print(f"{what}: {actual:.2f}, goal {target:g}: {'ok' if is_met else 'MISSED'}")
 
 
 def compare(kind: str, costs: dict[str, list[Cost]]) -> None:
@@ -237,8 +237,8 @@ def compare(kind: str, costs: dict[str, list[Cost]]) -> None:
     if duckdb:
         for what, unit in (("wall", "rows per second"), ("cpu", "rows per processor second")):
             ratio = median(duckdb, what) / median(ours, what)
-            goal = GOALS["rate"]
-            verdict(f"{kind}: {unit}, of those of duckdb", ratio, ratio >= goal, goal)
+            wanted = GOALS["rate"]
+            verdict(f"{kind}: {unit}, of those of duckdb", ratio, ratio >= wanted, wanted)
     if ladybug:
         ratio = median(ours, "disk") / median(ladybug, "disk")
         verdict(f"{kind}: disk, of that of ladybug", ratio, ratio <= GOALS["disk"], GOALS["disk"])
