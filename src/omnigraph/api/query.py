@@ -18,7 +18,18 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
 from omnigraph.lang.query.params import convert_params
 from omnigraph.plan.bind import bind
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan, RowFilter
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Intersect,
+    NodeScan,
+    PlanStep,
+    ReadPlan,
+    RowFilter,
+    Total,
+    Weigh,
+)
 from omnigraph.plan.prepared import PreparedQuery
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
@@ -68,7 +79,7 @@ def _first_rows(
 ) -> Result:
     """A result whose first batch has been computed."""
     try:
-        prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
+        prepared = _prepared(handle, context, source, name)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
         guard = ResourceGuard(limits)
         guard.check()
@@ -94,6 +105,24 @@ def _first_rows(
         close=None if spark is None else spark.close,
         schema=prepared.info.schema,
     )
+
+
+def _prepared(
+    handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
+) -> PreparedQuery:
+    """A compiled read with its steps in the order for a snapshot."""
+    prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
+    return _in_order(prepared, context)
+
+
+def _in_order(prepared: PreparedQuery, context: SnapshotContext) -> PreparedQuery:
+    pins = context.snapshot.pins
+
+    def rows(table_key: str) -> int:
+        pin = pins.get(table_key)
+        return 0 if pin is None else pin.row_count
+
+    return prepared.ordered(context.catalog, rows)
 
 
 def _detecting_removal(
@@ -132,13 +161,23 @@ def links_of(plan: ReadPlan) -> list[Link]:
         if isinstance(column.expr, typed.Entity)
     }
     links = []
-    for step in plan.pipeline:
+    joins = [
+        join
+        for step in plan.pipeline
+        for join in (_joins(step) if isinstance(step, Intersect) else (step,))
+    ]
+    for step in joins:
         if not isinstance(step, Expand | Connect) or not {step.src, step.dst} <= positions.keys():
             continue
         ends = (step.src, step.dst) if step.direction is not Direction.IN else (step.dst, step.src)
         edge = None if step.edge_variable is None else positions.get(step.edge_variable)
         links.append(Link(positions[ends[0]], positions[ends[1]], step.edge_type, edge))
     return links
+
+
+def _joins(step: Intersect) -> list[PlanStep]:
+    first, others = step.as_joins()
+    return [first, *others]
 
 
 # -- explain and profile ----------------------------------------------------------------------
@@ -177,6 +216,7 @@ def explain_query(
     inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
+    compiled = _in_order(compiled, context)
     plan = compiled.plan
     with detect_removal(inputs.store, inputs.snapshot):
         expected = estimates(Run(inputs, ResourceGuard(Limits()), compiled.info), compiled.ready)
@@ -204,7 +244,7 @@ def profile_query(
     """Run a query to its end, and report the rows, time and reads of each step."""
     from omnigraph.plan.explain import explain_json, explain_text
 
-    prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
+    prepared = _prepared(handle, context, source, name)
     inputs = handle.query_context(context)
     values = convert_params(prepared.plan.params, params)
     plan, shown = prepared.bind(values), bind(prepared.plan, values)
@@ -263,6 +303,12 @@ def _name(step: PlanStep | None) -> str:
             return f"{type(step).__name__.lower()} ${step.src} to ${step.dst}"
         case AntiJoin():
             return "without"
+        case Intersect():
+            return f"intersect ${step.dst}"
+        case Total():
+            return "total"
+        case Weigh():
+            return f"count for ${step.variable}"
         case RowFilter():
             return "filter"
         case _:

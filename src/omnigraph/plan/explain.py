@@ -13,12 +13,16 @@ from omnigraph.plan.nodes import (
     AntiJoin,
     Connect,
     Expand,
+    Intersect,
+    Leg,
     MutationPlan,
     NodeScan,
     Plan,
     PlanStep,
     ReadPlan,
     RowFilter,
+    Total,
+    Weigh,
 )
 
 _INDENT = "  "
@@ -94,6 +98,22 @@ def _step_lines(step: PlanStep, depth: int) -> list[str]:
             for nested in step.inner:
                 lines += _step_lines(nested, depth + 1)
             return lines
+        case Total():
+            lines = [f"{pad}total"]
+            for term in step.terms:
+                lines.append(f"{inner}{'plus' if term.sign > 0 else 'minus'}")
+                for nested in term.inner:
+                    lines += _step_lines(nested, depth + 2)
+            return lines
+        case Weigh():
+            lines = [f"{pad}count for ${step.variable}"]
+            for nested in step.inner:
+                lines += _step_lines(nested, depth + 1)
+            return lines
+        case Intersect():
+            legs = ", ".join(f"${leg.src} {_leg_arrow(leg)}" for leg in step.legs)
+            lines = [f"{pad}intersect {legs} ${step.dst}: {step.dst_type}"]
+            return lines + [f"{inner}where {show(condition)}" for condition in step.dst_filters]
         case _:
             raise TypeError(f"explain does not know {type(step).__name__}")
 
@@ -105,6 +125,12 @@ def _arrow(step: Expand | Connect) -> str:
     if step.direction is Direction.IN:
         return f"<-{label}-"
     return f"-{label}->" if step.direction is Direction.OUT else f"-{label}-"
+
+
+def _leg_arrow(leg: Leg) -> str:
+    if leg.direction is Direction.IN:
+        return f"<-[{leg.edge_type}]-"
+    return f"-[{leg.edge_type}]->" if leg.direction is Direction.OUT else f"-[{leg.edge_type}]-"
 
 
 def _mutation_lines(plan: MutationPlan) -> list[str]:
@@ -181,6 +207,31 @@ def _step_json(step: PlanStep) -> dict[str, Any]:
                 "op": "anti_join",
                 "outer": list(step.outer),
                 "inner": [_step_json(nested) for nested in step.inner],
+            }
+        case Total():
+            return {
+                "op": "total",
+                "terms": [
+                    {"sign": term.sign, "pipeline": [_step_json(nested) for nested in term.inner]}
+                    for term in step.terms
+                ],
+            }
+        case Weigh():
+            return {
+                "op": "weigh",
+                "variable": step.variable,
+                "inner": [_step_json(nested) for nested in step.inner],
+            }
+        case Intersect():
+            return {
+                "op": "intersect",
+                "legs": [
+                    {"src": leg.src, "edge": leg.edge_type, "direction": str(leg.direction)}
+                    for leg in step.legs
+                ],
+                "dst": step.dst,
+                "dst_type": step.dst_type,
+                "dst_filters": [show(condition) for condition in step.dst_filters],
             }
         case _:
             raise TypeError(f"explain does not know {type(step).__name__}")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep, ReadPlan
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Intersect,
+    PlanStep,
+    ReadPlan,
+    Total,
+    Weigh,
+)
 
 SET_FUNCTIONS = frozenset({typed.AggregateFunction.MIN, typed.AggregateFunction.MAX})
 
@@ -62,12 +71,18 @@ def used(step: PlanStep) -> frozenset[str]:
     if isinstance(step, AntiJoin):
         inside = {name for inner in step.inner for name in used(inner)}
         return frozenset(inside | set(step.outer)) - set(bound(step.inner))
+    if isinstance(step, Weigh):
+        return frozenset({step.variable})
+    if isinstance(step, Total):
+        return frozenset()
     names = {name for expr in step.exprs() for name in typed.variables(expr)}
     match step:
         case Expand():
             names.add(step.src)
         case Connect():
             names |= {step.src, step.dst}
+        case Intersect():
+            names |= {leg.src for leg in step.legs}
     return frozenset(names - set(step.introduced()))
 
 

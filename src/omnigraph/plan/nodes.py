@@ -74,7 +74,8 @@ class PlanStep(ABC):
 @functools.cache
 def _expression_fields(cls: type[PlanStep]) -> tuple[str, ...]:
     """The fields of a step that hold expressions, or steps with expressions."""
-    return tuple(f.name for f in fields(cls) if "TypedExpr" in f.type or "PlanStep" in f.type)
+    kinds = ("TypedExpr", "PlanStep", "Term")
+    return tuple(f.name for f in fields(cls) if any(kind in f.type for kind in kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,95 @@ class AntiJoin(PlanStep):
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         return replace(self, inner=change(self.inner))
+
+    def introduced(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One of the edges by which an ``Intersect`` reaches its new variable."""
+
+    src: str
+    edge_type: str
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True)
+class Intersect(PlanStep):
+    """Bind a new variable to the nodes that are neighbours of all of several bound ones."""
+
+    legs: tuple[Leg, ...]
+    dst: str
+    dst_type: str
+    dst_filters: tuple[TypedExpr, ...] = ()
+
+    def introduced(self) -> tuple[str, ...]:
+        return (self.dst,)
+
+    def as_joins(self) -> tuple[Expand, tuple[Connect, ...]]:
+        """The same as a traversal along the first leg, and a membership test for each other."""
+        first, *others = self.legs
+        return (
+            Expand(
+                first.src,
+                self.dst,
+                first.edge_type,
+                first.direction,
+                self.dst_type,
+                1,
+                1,
+                self.dst_filters,
+            ),
+            tuple(Connect(leg.src, self.dst, leg.edge_type, leg.direction, 1, 1) for leg in others),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Weigh(PlanStep):
+    """Multiply each row by the number of rows that the inner pipeline yields for a variable.
+
+    The inner pipeline starts from that variable alone and binds nothing that is needed outside, so
+    it runs once for each distinct node. Rows for which it yields nothing are dropped.
+    """
+
+    variable: str
+    inner: tuple[PlanStep, ...]
+
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
+        return replace(self, inner=change(self.inner))
+
+    def introduced(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term(PlanStep):
+    """One summand of a ``Total``."""
+
+    sign: int
+    inner: tuple[PlanStep, ...]
+
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
+        return replace(self, inner=change(self.inner))
+
+    def introduced(self) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Total(PlanStep):
+    """One row, weighted by the sum of the signed numbers of rows of several pipelines.
+
+    ``direct`` is a pipeline with as many rows.
+    """
+
+    terms: tuple[Term, ...]
+    direct: tuple[PlanStep, ...]
+
+    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
+        terms = tuple(replace(term, inner=change(term.inner)) for term in self.terms)
+        return replace(self, terms=terms, direct=change(self.direct))
 
     def introduced(self) -> tuple[str, ...]:
         return ()

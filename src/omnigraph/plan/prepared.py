@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 
 import pyarrow as pa
 
@@ -23,7 +23,19 @@ from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Intersect,
+    NodeScan,
+    PlanStep,
+    RowFilter,
+    Total,
+    Weigh,
+)
+from omnigraph.plan.order import order_steps
+from omnigraph.plan.statistics import TableSizes
 from omnigraph.records import dataclass
 
 _SEARCHES = typed.TextMatch | typed.Score
@@ -40,6 +52,10 @@ class PlanInfo:
     types: Mapping[str, str]
     edge_types: Mapping[str, str]
     """The type of each variable."""
+    node_types: tuple[str, ...]
+    """The types of all nodes of the pattern."""
+    traversed: tuple[str, ...]
+    """The types of all edges of the pattern."""
     is_aggregate: bool
     needs_counts: bool
     """Whether the result depends on the number of equal rows."""
@@ -60,6 +76,8 @@ class PlanInfo:
             tuple(live_after(plan.pipeline, final_variables(plan))),
             types,
             edge_types,
+            tuple(sorted(set(types.values()))),
+            tuple(sorted(set(_traversed(plan.pipeline)))),
             is_aggregate(plan),
             needs_counts(plan),
             not (plan.order or plan.distinct or is_aggregate(plan) or fused),
@@ -75,12 +93,27 @@ def _collect_types(
         match step:
             case NodeScan():
                 types[step.variable] = step.type_name
-            case Expand():
+            case Expand() | Intersect():
                 types[step.dst] = step.dst_type
-            case AntiJoin():
+            case Total():
+                _collect_types(step.direct, types, edge_types)
+            case AntiJoin() | Weigh():
                 _collect_types(step.inner, types, edge_types)
         if isinstance(step, Expand | Connect) and step.edge_variable is not None:
             edge_types[step.edge_variable] = step.edge_type
+
+
+def _traversed(steps: Sequence[PlanStep]) -> Iterator[str]:
+    for step in steps:
+        match step:
+            case Expand() | Connect():
+                yield step.edge_type
+            case Intersect():
+                yield from (leg.edge_type for leg in step.legs)
+            case AntiJoin() | Weigh():
+                yield from _traversed(step.inner)
+            case Total():
+                yield from _traversed(step.direct)
 
 
 def _scanned(plan: ReadPlan) -> set[str]:
@@ -104,16 +137,46 @@ class PreparedQuery:
     """The steps with parameters."""
     is_output_open: bool
     """Whether the columns or the order have parameters."""
+    _orders: dict[TableSizes, PreparedQuery] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @classmethod
     def of(cls, catalog: Catalog, plan: ReadPlan) -> PreparedQuery:
-        by_id = replace(plan, pipeline=tuple(_by_id(step, catalog) for step in plan.pipeline))
+        types: dict[str, str] = {}
+        _collect_types(plan.pipeline, types, {})
+        by_id = replace(
+            plan, pipeline=tuple(_by_id(step, catalog, types) for step in plan.pipeline)
+        )
         ready = by_id.map_exprs(lambda expr: expr if _is_open(expr) else bind_expr(expr, {}))
+        return cls._of_ready(plan, ready)
+
+    @classmethod
+    def _of_ready(cls, plan: ReadPlan, ready: ReadPlan) -> PreparedQuery:
         open_steps = [
             n for n, step in enumerate(ready.pipeline) if any(map(_is_open, step.exprs()))
         ]
         is_output_open = any(map(_is_open, ready.output_exprs()))
         return cls(plan, ready, PlanInfo.of(ready), tuple(open_steps), is_output_open)
+
+    def ordered(self, catalog: Catalog, rows: Callable[[str], int]) -> PreparedQuery:
+        """The query with its steps in the best order for a snapshot.
+
+        ``rows`` is the number of rows of a table by its key. The order depends only on their
+        magnitudes, so it is found once for many versions.
+        """
+        if len(self.ready.pipeline) < 2:
+            return self
+        info = self.info
+        sizes = TableSizes.of(catalog, info.node_types, info.traversed, rows)
+        ordered = self._orders.get(sizes)
+        if ordered is None:
+            ready = order_steps(self.ready, sizes)
+            ordered = PreparedQuery._of_ready(replace(self.plan, pipeline=ready.pipeline), ready)
+            if len(self._orders) >= _MOST_ORDERS:
+                self._orders.clear()
+            self._orders[sizes] = ordered
+        return ordered
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
         """The plan with every parameter replaced by its value (see ``convert_params``)."""
@@ -131,27 +194,45 @@ def _is_open(expr: typed.TypedExpr) -> bool:
     return any(isinstance(part, typed.Parameter) for part in typed.walk(expr))
 
 
-def _by_id(step: PlanStep, catalog: Catalog) -> PlanStep:
-    """Rewrite conditions on a text key to the id, which is always indexed."""
-    if not isinstance(step, NodeScan):
-        return step.map_inner(lambda inner: tuple(_by_id(s, catalog) for s in inner))
-    node_type = catalog.node(step.type_name)
-    if node_type is None or len(node_type.key) != 1:
-        return step
-    (key,) = node_type.key
-    if node_type.properties[key].type.scalar is not Scalar.STRING:
-        return step
+def _by_id(step: PlanStep, catalog: Catalog, types: Mapping[str, str]) -> PlanStep:
+    """Rewrite conditions on a text key to the id: it is indexed, and compared as a number."""
 
-    def change(expr: typed.TypedExpr) -> typed.TypedExpr:
-        if isinstance(expr, typed.Column) and expr.name == key:
+    def is_key(expr: typed.TypedExpr) -> bool:
+        return isinstance(expr, typed.Column) and expr.name == _text_key(
+            catalog, types.get(expr.variable, "")
+        )
+
+    def by_id(expr: typed.TypedExpr) -> typed.TypedExpr:
+        if isinstance(expr, typed.Column) and is_key(expr):
             return typed.Column(expr.variable, typed.ID_COLUMN, expr.type)
         # Search functions use the indexes of their columns.
-        return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, change)
+        return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, by_id)
 
-    return step.map_exprs(change)
+    def same_node(expr: typed.TypedExpr) -> typed.TypedExpr:
+        if isinstance(expr, typed.Compare) and is_key(expr.left) and is_key(expr.right):
+            return typed.rebuild(expr, by_id)
+        return expr if isinstance(expr, _SEARCHES) else typed.rebuild(expr, same_node)
+
+    match step:
+        case NodeScan():
+            return step.map_exprs(by_id)
+        case RowFilter():
+            return step.map_exprs(same_node)
+        case _:
+            return step.map_inner(lambda inner: tuple(_by_id(s, catalog, types) for s in inner))
+
+
+def _text_key(catalog: Catalog, type_name: str) -> str | None:
+    """The property that is the key of a node type alone, if it is a text."""
+    node_type = catalog.node(type_name)
+    if node_type is None or len(node_type.key) != 1:
+        return None
+    (key,) = node_type.key
+    return key if node_type.properties[key].type.scalar is Scalar.STRING else None
 
 
 _MOST = 256
+_MOST_ORDERS = 16
 
 
 class CompiledQueries:

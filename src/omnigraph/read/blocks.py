@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import Connect, Expand, NodeScan, PlanStep, RowFilter
+from omnigraph.plan.nodes import Connect, Expand, Intersect, NodeScan, PlanStep, RowFilter
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers
 from omnigraph.read.reach import most_starts
 from omnigraph.read.traversal_cost import TraversalMode
@@ -87,6 +87,8 @@ def step_blocks(
             return blocks(frame, run.scanned(step, live).rows)
         case Expand() | Connect():
             return blocks(frame, _degrees(run, step, frame, live))
+        case Intersect():
+            return blocks(frame, smallest_degrees(run, step, frame))
         case RowFilter():
             return _value_blocks(run, frame, step.condition)
         case _:
@@ -132,6 +134,20 @@ def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: F
     if frame.rows <= starts or len(distinct(numbers)) < frame.rows:
         return 1
     return max(ROWS // starts, 1)
+
+
+def smallest_degrees(run: Run, step: Intersect, frame: Frame) -> Ints:
+    """The number of nodes that an intersection tests for each row."""
+    degrees = []
+    for leg in step.legs:
+        source = run.edges(leg.edge_type)
+        index = None if source is None else source.cached_index()
+        if source is None or (index is None and frame.rows <= _FEW_STARTS):
+            return np.ones(frame.rows, np.int64)
+        adjacency = (index or source.index()).adjacency(str(leg.direction))
+        degrees.append(adjacency.degrees(run.numbers(frame, leg.src)))
+    fewest: Ints = np.minimum.reduce(degrees)
+    return fewest
 
 
 def together(
@@ -193,14 +209,19 @@ def read_in_blocks(
     return {n: one_array(pa.chunked_array([piece[n] for piece in pieces])) for n in pieces[0]}
 
 
-class Memo:
-    """Caches a boolean per node number, so that a query tests every node once."""
+_Value = TypeVar("_Value", np.bool_, np.int64)
 
-    def __init__(self) -> None:
+
+class Memo(Generic[_Value]):
+    """Caches a value per node number, so that a query computes it once for every node."""
+
+    def __init__(self, dtype: type[_Value]) -> None:
         self._answered: Mask = np.zeros(0, bool)
-        self._yes: Mask = np.zeros(0, bool)
+        self._values: npt.NDArray[_Value] = np.zeros(0, dtype)
 
-    def lookup(self, numbers: Numbers, ask: Callable[[Numbers], Mask]) -> Mask:
+    def lookup(
+        self, numbers: Numbers, ask: Callable[[Numbers], npt.NDArray[_Value]]
+    ) -> npt.NDArray[_Value]:
         """The result for each number; ``ask`` gets the distinct numbers that are not cached."""
         if len(numbers) <= _FEW_NODES and not len(self._answered):
             unique, inverse = np.unique(numbers, return_inverse=True)
@@ -209,12 +230,12 @@ class Memo:
         if size > len(self._answered):
             more = np.zeros(size - len(self._answered), bool)
             self._answered = np.concatenate([self._answered, more])
-            self._yes = np.concatenate([self._yes, more])
+            self._values = np.concatenate([self._values, more.astype(self._values.dtype)])
         flags = np.zeros(len(self._answered), bool)
         flags[numbers] = True
         new = np.flatnonzero(flags & ~self._answered).astype(np.int32)
         if len(new):
-            self._yes[new] = ask(new)
+            self._values[new] = ask(new)
             self._answered[new] = True
-        result: Mask = self._yes[numbers]
+        result: npt.NDArray[_Value] = self._values[numbers]
         return result

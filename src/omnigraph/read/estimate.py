@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, ReadPlan, RowFilter
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Intersect,
+    NodeScan,
+    PlanStep,
+    ReadPlan,
+    RowFilter,
+    Total,
+    Weigh,
+)
 from omnigraph.storage.tables.search import SearchIndex, text_index, vector_index
 
 if TYPE_CHECKING:
@@ -46,6 +57,20 @@ def _step(run: Run, step: PlanStep, rows: float) -> tuple[dict[str, Any], float]
         case RowFilter():
             rows *= _SELECTIVITY
             return {"step": "filter", "rows": round(rows)}, rows
+        case Total():
+            inner, rows = _steps(run, step.direct, rows)
+            return {"step": "total", "inner": inner, "rows": 1}, 1.0
+        case Weigh():
+            inner, _ = _steps(run, step.inner, rows)
+            return {
+                "step": f"count for ${step.variable}",
+                "inner": inner,
+                "rows": round(rows),
+            }, rows
+        case Intersect():
+            note, _ = _walk(run, step.as_joins()[0], rows, len(step.dst_filters))
+            rows *= _SELECTIVITY
+            return {**note, "step": f"intersect ${step.dst}", "rows": round(rows)}, rows
         case AntiJoin():
             inner, _ = _steps(run, step.inner, rows)
             return {"step": "without", "inner": inner, "rows": round(rows)}, rows

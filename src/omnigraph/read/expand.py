@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.plan.nodes import Connect, Expand
+from omnigraph.plan.nodes import Connect, Expand, Intersect
 from omnigraph.read.blocks import cuts
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
 from omnigraph.read.reach import Reached, Step, reach
@@ -110,6 +110,11 @@ class Traversal:
 
         return hop
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is known that every target exists."""
+        return self.is_cached and self.source.is_complete()
+
     def degrees(self, sources: Numbers) -> Ints | None:
         """The number of neighbours, if it is known without materializing them."""
         if not self.is_cached or self.max_hops > 1 or not self.source.is_complete():
@@ -141,14 +146,14 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
         degrees = traversal.degrees(starts)
         if degrees is not None:
             run.note({"counted": True})
-            return _counted(frame, degrees, weighted=weighted)
+            return counted(frame, degrees, weighted=weighted)
     owners, targets = traversal.reachable(starts)
     run.guard.check()
-    kept = _selected(run, step, traversal, targets)
+    kept = _selected(run, step, traversal.is_complete, targets)
     if kept is not None:
         owners, targets = owners[kept], targets[kept]
     if not is_needed:
-        return _counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
+        return counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
     run.guard.hold(len(owners) * (frame.width + 8))
     rows = frame.keeping(live).take(owners)
     rows.nodes[step.dst] = targets
@@ -164,7 +169,7 @@ def _no_rows(frame: Frame, step: Expand | Connect, dst: str | None = None) -> Fr
     return rows
 
 
-def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
+def counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     """Keep the rows that reach a node, or weight them by their count; the nodes are not needed."""
     reached = counts > 0
     kept = frame.where(reached)
@@ -174,9 +179,10 @@ def _counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     return Frame(kept.rows, kept.nodes, kept.edges, kept.values, weights)
 
 
-def _selected(run: Run, step: Expand, traversal: Traversal, targets: Numbers) -> Mask | None:
+def _selected(
+    run: Run, step: Expand | Intersect, is_complete: bool, targets: Numbers
+) -> Mask | None:
     """Which targets exist and pass the filters of the step; ``None`` if all do."""
-    is_complete = traversal.is_cached and traversal.source.is_complete()
     if not len(targets) or (not step.dst_filters and is_complete):
         return None
     nodes = run.nodes(step.dst_type)
@@ -204,7 +210,7 @@ def _expand_edges(
     owners, targets, rows = traversal.edges(starts)
     run.guard.hold(len(owners) * (frame.width + 16))
     run.guard.check()
-    kept = _selected(run, step, traversal, targets)
+    kept = _selected(run, step, traversal.is_complete, targets)
     if kept is not None:
         owners, targets, rows = owners[kept], targets[kept], rows[kept]
     result = frame.take(owners)
@@ -245,3 +251,55 @@ def connect(run: Run, step: Connect, frame: Frame) -> Frame:
     pairs = (owners << 32) | targets
     pairs.sort()
     return frame.where(among((inverse.astype(np.int64) << 32) | dst, pairs))
+
+
+# -- from several bound variables -------------------------------------------------------------
+
+
+def intersect(
+    run: Run, step: Intersect, frame: Frame, live: frozenset[str], *, weighted: bool
+) -> Frame:
+    """Replace each row by one row per node that is a neighbour of all of its sources.
+
+    The neighbours of the source with the fewest are tested against the others, row by row.
+    """
+    first, others = step.as_joins()
+    steps: list[Expand | Connect] = [first, *others]
+    joins = [_traversal(run, join, frame) for join in steps]
+    begun = [join for join in joins if join is not None]
+    if len(begun) < len(joins):
+        return _no_rows(frame, first, step.dst)
+    if not all(traversal.is_cached for traversal, _ in begun):
+        rows = expand(run, first, frame, frozenset({*frame.variables, step.dst}), weighted=weighted)
+        for join in others:
+            rows = connect(run, join, rows)
+        return rows
+    legs = [(traversal.adjacency(), starts) for traversal, starts in begun]
+    degrees = np.stack([adjacency.degrees(starts) for adjacency, starts in legs])
+    lead = degrees.argmin(axis=0)
+    run.guard.hold(int(degrees.min(axis=0).sum()) * _ROW_BYTES)
+    pieces: list[tuple[Ints, Numbers]] = []
+    for number, (adjacency, starts) in enumerate(legs):
+        rows_led = np.flatnonzero(lead == number)
+        if not len(rows_led):
+            continue
+        run.guard.check()
+        owners, targets = adjacency.neighbours(starts[rows_led])
+        owners = rows_led[owners]
+        for other, (tested, sources) in enumerate(legs):
+            if other != number and len(owners):
+                kept = tested.contains(sources[owners], targets)
+                owners, targets = owners[kept], targets[kept]
+        pieces.append((owners, targets))
+    owners = np.concatenate([piece[0] for piece in pieces])
+    targets = np.concatenate([piece[1] for piece in pieces])
+    is_complete = any(traversal.is_complete for traversal, _ in begun)
+    kept_targets = _selected(run, step, is_complete, targets)
+    if kept_targets is not None:
+        owners, targets = owners[kept_targets], targets[kept_targets]
+    if step.dst not in live:
+        return counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
+    run.guard.hold(len(owners) * (frame.width + 8))
+    result = frame.keeping(live).take(owners)
+    result.nodes[step.dst] = targets
+    return result

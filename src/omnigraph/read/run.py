@@ -15,15 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import InternalError
+from omnigraph.errors import InternalError, LimitExceeded
 from omnigraph.lang.query import typed
 from omnigraph.plan.live import live_after, used
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Intersect,
+    NodeScan,
+    Pipeline,
+    PlanStep,
+    RowFilter,
+    Total,
+    Weigh,
+)
 from omnigraph.read import blocks
 from omnigraph.read.blocks import Memo
 from omnigraph.read.context import QueryContext
-from omnigraph.read.expand import connect, expand
-from omnigraph.read.frame import Frame, Mask, Numbers, product
+from omnigraph.read.expand import connect, counted, expand, intersect
+from omnigraph.read.frame import Frame, Ints, Mask, Numbers, product, sums
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.scan import scan
@@ -73,7 +84,8 @@ class Run(EvalContext):
         self._edges: dict[str, EdgeSource | None] = {}
         self._depth = 0
         self._scanned: dict[int, Frame] = {}
-        self._memos: dict[int, Memo] = {}
+        self._memos: dict[int, Memo[np.bool_]] = {}
+        self._weights: dict[int, Memo[np.int64]] = {}
 
     @cached_property
     def searches(self) -> Searches:
@@ -223,6 +235,12 @@ class Run(EvalContext):
                     after = frame.where(keeps(self, frame, step.condition))
                 case AntiJoin():
                     after = self._without(step, frame)
+                case Intersect():
+                    after = intersect(self, step, frame, live, weighted=weighted)
+                case Total():
+                    after = self._total(step)
+                case Weigh():
+                    after = self._weighed(step, frame, weighted=weighted)
                 case _:
                     raise InternalError(f"the engine does not know {type(step).__name__}")
             if not live.issuperset({*frame.variables, *step.introduced()}):
@@ -265,9 +283,54 @@ class Run(EvalContext):
             frame = self._scanned[id(step)] = scan(self, step, live)
         return frame
 
-    def memo(self, step: PlanStep) -> Memo:
+    def weights(self, step: Weigh) -> Memo[np.int64]:
+        """The counts of a step for nodes of earlier blocks."""
+        return self._weights.setdefault(id(step), Memo(np.int64))
+
+    def memo(self, step: PlanStep) -> Memo[np.bool_]:
         """The results of a step for nodes of earlier blocks."""
-        return self._memos.setdefault(id(step), Memo())
+        return self._memos.setdefault(id(step), Memo(np.bool_))
+
+    # -- counting ------------------------------------------------------------------------
+
+    def _weighed(self, step: Weigh, frame: Frame, *, weighted: bool) -> Frame:
+        """Multiply rows by the number of rows of an inner pipeline, run once per distinct node."""
+        if not frame.rows:
+            return frame
+
+        def count(numbers: Numbers) -> Ints:
+            size = int(numbers[-1]) + 1
+            totals: Ints = np.zeros(size, np.int64)
+            live = live_after(step.inner, frozenset({step.variable}))
+            start = Frame(len(numbers), {step.variable: numbers})
+            for rest in self.frames(step.inner, live, start, weighted=weighted):
+                if rest.rows:
+                    totals += sums(rest.nodes[step.variable], rest.counts(), size)
+            return totals[numbers]
+
+        self._depth += 1
+        try:
+            counts = self.weights(step).lookup(self.numbers(frame, step.variable), count)
+        finally:
+            self._depth -= 1
+        return counted(frame, counts, weighted=weighted)
+
+    def _total(self, step: Total) -> Frame:
+        """One row with the sum of several counts as its weight."""
+        self._depth += 1
+        try:
+            try:
+                total = sum(term.sign * self._count(term.inner) for term in step.terms)
+            except LimitExceeded:
+                # The difference may be small where the counts are not.
+                total = self._count(step.direct)
+        finally:
+            self._depth -= 1
+        return Frame(1, weights=np.array([total], np.int64)) if total else Frame(0)
+
+    def _count(self, steps: Pipeline) -> int:
+        live = live_after(steps, frozenset())
+        return sum(int(f.total()[0]) for f in self.frames(steps, live, Frame(1), weighted=True))
 
     # -- negation ------------------------------------------------------------------------
 

@@ -110,19 +110,24 @@ class _Values(ArrowVisitor):
         self._frame = frame
 
     def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
-        """Compare the same property of two nodes by codes, not by texts."""
+        """Compare the same property of two nodes by numbers or codes, not by texts."""
         left, right = expr.left, expr.right
         if (
-            expr.op is typed.Relation.EQ
+            expr.op in (typed.Relation.EQ, typed.Relation.NE)
             and isinstance(left, typed.Column)
             and isinstance(right, typed.Column)
             and left.name == right.name
             and self._context.types.get(left.variable) == self._context.types.get(right.variable)
         ):
+            is_equal = expr.op is typed.Relation.EQ
+            nodes = self._frame.nodes
+            if left.name == typed.ID_COLUMN and {left.variable, right.variable} <= nodes.keys():
+                return arrow_view((nodes[left.variable] == nodes[right.variable]) == is_equal)
             a, b = self._context.codes(self._frame, left), self._context.codes(self._frame, right)
             if a is not None and b is not None:
                 unknown = (a.codes == a.null) | (b.codes == b.null)
-                return arrow_view(a.codes == b.codes, unknown if unknown.any() else None)
+                same = (a.codes == b.codes) == is_equal
+                return arrow_view(same, unknown if unknown.any() else None)
         return super().visit_Compare(expr)
 
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
