@@ -48,10 +48,10 @@ def order_steps(plan: ReadPlan, sizes: TableSizes) -> ReadPlan:
     block = Block.of(plan.pipeline)
     if block is None:
         return plan
-    direct = _BlockOrder(block, final_variables(plan), sizes)
+    direct = _best_order(block, final_variables(plan), sizes)
     pipeline = tuple(direct.steps())
     if only_counts(plan):
-        terms = [(sign, _BlockOrder(part, frozenset(), sizes)) for sign, part in count_terms(block)]
+        terms = [(sign, _best_order(part, frozenset(), sizes)) for sign, part in count_terms(block)]
         if terms and sum(order.cost for _, order in terms) < direct.cost:
             summands = tuple(Term(sign, tuple(order.steps())) for sign, order in terms)
             pipeline = (Total(summands, pipeline),)
@@ -64,7 +64,13 @@ def _ordered(
     block = Block.of(steps, outer)
     if block is None:
         return None
-    return tuple(_BlockOrder(block, final, sizes).steps())
+    return tuple(_best_order(block, final, sizes).steps())
+
+
+def _best_order(block: Block, final: frozenset[str], sizes: TableSizes) -> _BlockOrder:
+    """The cheaper order: starting from variables with conditions, or counting them."""
+    orders = [_BlockOrder(block, final, sizes, counts_filtered=flag) for flag in (False, True)]
+    return min(orders, key=lambda order: order.cost)
 
 
 @dataclass(slots=True)
@@ -90,8 +96,11 @@ class _Folded:
 class _BlockOrder:
     """The search for the best order of one block."""
 
-    def __init__(self, block: Block, final: frozenset[str], sizes: TableSizes) -> None:
+    def __init__(
+        self, block: Block, final: frozenset[str], sizes: TableSizes, *, counts_filtered: bool
+    ) -> None:
         self._block = block
+        self._counts_filtered = counts_filtered
         self._sizes = sizes
         self._needed = self._needed_variables(final)
         self._folded: dict[str, list[_Folded]] = {}
@@ -144,9 +153,9 @@ class _BlockOrder:
         )
 
     def _is_start(self, name: str) -> bool:
-        """Whether few nodes can be a variable, so that it is a good start."""
-        node = self._block.nodes[name]
-        return bool(node.filters) and self._expected(node) * 100 <= self._size(name)
+        """Whether a variable may be a good start, and is therefore not counted."""
+        filters = self._block.nodes[name].filters
+        return bool(filters) and not (self._counts_filtered and not any(map(_names_nodes, filters)))
 
     def _edges_at(self, name: str) -> list[BlockEdge]:
         return [edge for edge in self._edges if name in edge.ends]
@@ -291,13 +300,17 @@ class _BlockOrder:
         absent = list(self._block.absent)
         edges = [edge for edge in self._edges if edge.ends <= bound]
         result: list[PlanStep] = [_connect(edge) for edge in edges]
-        result += self._ready(bound, conditions, absent)
+        result += self._ready(self._visible(bound), conditions, absent)
         for name in self._order:
             result += self._binding(bound, name)
             bound |= {name}
-            edge_variables = {e.variable for e in self._edges if e.ends <= bound and e.variable}
-            result += self._ready(bound | edge_variables, conditions, absent)
+            result += self._ready(self._visible(bound), conditions, absent)
         return iter(_weighed(result, self._folded))
+
+    def _visible(self, bound: frozenset[str]) -> frozenset[str]:
+        """The bound variables with those of the edges between them."""
+        edges = [edge for edge in self._edges if edge.ends <= bound]
+        return bound | {edge.variable for edge in edges if edge.variable is not None}
 
     def _binding(self, bound: frozenset[str], name: str) -> Iterator[PlanStep]:
         node, edges = self._block.nodes[name], self._joined(bound, name)
