@@ -15,6 +15,7 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.block import Block, BlockEdge, BlockNode
 from omnigraph.plan.live import is_row_count, used
 from omnigraph.plan.nodes import AntiJoin, ReadPlan
+from omnigraph.plan.statistics import TableSizes
 
 # The number of terms doubles with every excluded condition.
 _MOST_EXCLUDED = 3
@@ -27,14 +28,14 @@ def only_counts(plan: ReadPlan) -> bool:
     )
 
 
-def count_terms(block: Block) -> list[tuple[int, Block]]:
+def count_terms(block: Block, sizes: TableSizes) -> list[tuple[int, Block]]:
     """Blocks with signs whose counts add up to the count of this one; none if that is no use.
 
     A condition is excluded if its opposite joins two variables: that they are the same node, or
     that an edge exists.
     """
     excluded: list[typed.Compare | AntiJoin] = [
-        *(c for c in block.conditions if isinstance(c, typed.Compare) and _differ(c, block)),
+        *(c for c in block.conditions if isinstance(c, typed.Compare) and _differ(c, block, sizes)),
         *(step for step in block.absent if _absent_edge(step) is not None),
     ]
     excluded = excluded[:_MOST_EXCLUDED]
@@ -56,7 +57,7 @@ def count_terms(block: Block) -> list[tuple[int, Block]]:
     return terms
 
 
-def _differ(condition: typed.Compare, block: Block) -> bool:
+def _differ(condition: typed.Compare, block: Block, sizes: TableSizes) -> bool:
     """Whether a condition says that two variables are different nodes."""
     left, right = condition.left, condition.right
     if condition.op is not typed.Relation.NE:
@@ -64,11 +65,11 @@ def _differ(condition: typed.Compare, block: Block) -> bool:
     if not isinstance(left, typed.Column) or not isinstance(right, typed.Column):
         return False
     nodes = block.nodes
-    return (
-        left.name == right.name == typed.ID_COLUMN
-        and left.variable != right.variable
-        and {left.variable, right.variable} <= nodes.keys()
-        and nodes[left.variable].type_name == nodes[right.variable].type_name
+    if left.variable == right.variable or not {left.variable, right.variable} <= nodes.keys():
+        return False
+    type_name = nodes[left.variable].type_name
+    return type_name == nodes[right.variable].type_name and all(
+        sizes.is_identity(type_name, column.name) for column in (left, right)
     )
 
 

@@ -51,7 +51,10 @@ def order_steps(plan: ReadPlan, sizes: TableSizes) -> ReadPlan:
     direct = _best_order(block, final_variables(plan), sizes)
     pipeline = tuple(direct.steps())
     if only_counts(plan):
-        terms = [(sign, _best_order(part, frozenset(), sizes)) for sign, part in count_terms(block)]
+        terms = [
+            (sign, _best_order(part, frozenset(), sizes))
+            for sign, part in count_terms(block, sizes)
+        ]
         if terms and sum(order.cost for _, order in terms) < direct.cost:
             summands = tuple(Term(sign, tuple(order.steps())) for sign, order in terms)
             pipeline = (Total(summands, pipeline),)
@@ -155,7 +158,7 @@ class _BlockOrder:
     def _is_start(self, name: str) -> bool:
         """Whether a variable may be a good start, and is therefore not counted."""
         filters = self._block.nodes[name].filters
-        return bool(filters) and not (self._counts_filtered and not any(map(_names_nodes, filters)))
+        return bool(filters) and not (self._counts_filtered and not self._names_nodes(name))
 
     def _edges_at(self, name: str) -> list[BlockEdge]:
         return [edge for edge in self._edges if name in edge.ends]
@@ -168,11 +171,18 @@ class _BlockOrder:
     def _expected(self, node: BlockNode) -> float:
         """How many nodes of a type pass the conditions on a variable."""
         rows = self._sizes.nodes(node.type_name)
-        for condition in node.filters:
-            if _names_nodes(condition):
-                return min(rows, 1.0)
-            rows *= _share(condition)
-        return rows
+        if self._names_nodes(node.variable):
+            return min(rows, 1.0)
+        return rows * math.prod(map(_share, node.filters))
+
+    def _names_nodes(self, name: str) -> bool:
+        """Whether a condition names the nodes of a variable by their ids or keys."""
+        node = self._block.nodes[name]
+        return any(
+            isinstance(column, typed.Column)
+            and self._sizes.is_identity(node.type_name, column.name)
+            for column in map(_named_column, node.filters)
+        )
 
     def _pairs(self, edge: BlockEdge) -> float:
         """The expected share of pairs of nodes that a traversal joins."""
@@ -225,10 +235,7 @@ class _BlockOrder:
 
     def _scanned(self, name: str) -> float:
         """How many rows a scan reads."""
-        node = self._block.nodes[name]
-        if any(_names_nodes(condition) for condition in node.filters):
-            return 1.0
-        return self._size(name)
+        return 1.0 if self._names_nodes(name) else self._size(name)
 
     def _loops(self, name: str) -> list[BlockEdge]:
         return [edge for edge in self._edges if edge.ends == {name}]
@@ -403,15 +410,15 @@ def _reached(fan: float, edge: BlockEdge) -> float:
     return fan if edge.max_hops == 1 else math.pow(max(fan, 1.0), min(edge.max_hops, 8))
 
 
-def _names_nodes(condition: typed.TypedExpr) -> bool:
-    """Whether a condition names its nodes by their ids."""
+def _named_column(condition: typed.TypedExpr) -> typed.TypedExpr | None:
+    """The expression that a condition compares with given values."""
     match condition:
-        case typed.Compare(op=typed.Relation.EQ, left=typed.Column(name=typed.ID_COLUMN)):
-            return True
-        case typed.Membership(item=typed.Column(name=typed.ID_COLUMN)):
-            return True
+        case typed.Compare(op=typed.Relation.EQ, left=left, right=right):
+            return right if isinstance(left, typed.Constant | typed.Parameter) else left
+        case typed.Membership(item=item):
+            return item
         case _:
-            return False
+            return None
 
 
 def _share(condition: typed.TypedExpr) -> float:

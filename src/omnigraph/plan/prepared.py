@@ -18,7 +18,6 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
 from omnigraph.plan.bind import bind, bind_expr
@@ -35,7 +34,7 @@ from omnigraph.plan.nodes import (
     Weigh,
 )
 from omnigraph.plan.order import order_steps
-from omnigraph.plan.statistics import TableSizes
+from omnigraph.plan.statistics import TableSizes, text_key
 from omnigraph.records import dataclass
 
 _SEARCHES = typed.TextMatch | typed.Score
@@ -149,10 +148,6 @@ class PreparedQuery:
             plan, pipeline=tuple(_by_id(step, catalog, types) for step in plan.pipeline)
         )
         ready = by_id.map_exprs(lambda expr: expr if _is_open(expr) else bind_expr(expr, {}))
-        return cls._of_ready(plan, ready)
-
-    @classmethod
-    def _of_ready(cls, plan: ReadPlan, ready: ReadPlan) -> PreparedQuery:
         open_steps = [
             n for n, step in enumerate(ready.pipeline) if any(map(_is_open, step.exprs()))
         ]
@@ -171,8 +166,7 @@ class PreparedQuery:
         sizes = TableSizes.of(catalog, info.node_types, info.traversed, rows)
         ordered = self._orders.get(sizes)
         if ordered is None:
-            ready = order_steps(self.ready, sizes)
-            ordered = PreparedQuery._of_ready(replace(self.plan, pipeline=ready.pipeline), ready)
+            ordered = PreparedQuery.of(catalog, order_steps(self.plan, sizes))
             if len(self._orders) >= _MOST_ORDERS:
                 self._orders.clear()
             self._orders[sizes] = ordered
@@ -198,8 +192,8 @@ def _by_id(step: PlanStep, catalog: Catalog, types: Mapping[str, str]) -> PlanSt
     """Rewrite conditions on a text key to the id: it is indexed, and compared as a number."""
 
     def is_key(expr: typed.TypedExpr) -> bool:
-        return isinstance(expr, typed.Column) and expr.name == _text_key(
-            catalog, types.get(expr.variable, "")
+        return isinstance(expr, typed.Column) and expr.name == text_key(
+            catalog.node(types.get(expr.variable, ""))
         )
 
     def by_id(expr: typed.TypedExpr) -> typed.TypedExpr:
@@ -220,15 +214,6 @@ def _by_id(step: PlanStep, catalog: Catalog, types: Mapping[str, str]) -> PlanSt
             return step.map_exprs(same_node)
         case _:
             return step.map_inner(lambda inner: tuple(_by_id(s, catalog, types) for s in inner))
-
-
-def _text_key(catalog: Catalog, type_name: str) -> str | None:
-    """The property that is the key of a node type alone, if it is a text."""
-    node_type = catalog.node(type_name)
-    if node_type is None or len(node_type.key) != 1:
-        return None
-    (key,) = node_type.key
-    return key if node_type.properties[key].type.scalar is Scalar.STRING else None
 
 
 _MOST = 256

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from omnigraph.lang.query.typed import ID_COLUMN
+from omnigraph.lang.types import Scalar
 from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
-    from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.lang.schema.catalog import Catalog, NodeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,16 @@ class EdgeStatistics:
 class TableSizes:
     """The sizes of the tables of one query, to the nearest power of two."""
 
-    __slots__ = ("_edges", "_key", "_nodes")
+    __slots__ = ("_catalog", "_edges", "_key", "_nodes")
 
-    def __init__(self, nodes: Mapping[str, int], edges: Mapping[str, tuple[int, str, str]]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        nodes: Mapping[str, int],
+        edges: Mapping[str, tuple[int, str, str]],
+    ) -> None:
         """``nodes`` and ``edges`` have the numbers of bits of the row counts."""
+        self._catalog = catalog
         self._nodes = nodes
         self._edges = edges
         self._key = (tuple(nodes.items()), tuple(edges.items()))
@@ -60,13 +68,17 @@ class TableSizes:
             for end in (edge.from_type, edge.to_type):
                 if end not in nodes:
                     nodes[end] = rows(catalog.node_types[end].table_key).bit_length()
-        return cls(nodes, edges)
+        return cls(catalog, nodes, edges)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TableSizes) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+    def is_identity(self, type_name: str, column: str) -> bool:
+        """Whether a column has another value for every node of a type, and is indexed as its id."""
+        return column in (ID_COLUMN, text_key(self._catalog.node(type_name)))
 
     def nodes(self, type_name: str) -> float:
         """About how many nodes a type has."""
@@ -76,6 +88,14 @@ class TableSizes:
         """About how many edges a type has, and how many nodes are at its ends."""
         bits, src, dst = self._edges[type_name]
         return EdgeStatistics(_rows(bits), self.nodes(src), self.nodes(dst))
+
+
+def text_key(node_type: NodeType | None) -> str | None:
+    """The property that is the key of a node type alone, if it is a text."""
+    if node_type is None or len(node_type.key) != 1:
+        return None
+    (key,) = node_type.key
+    return key if node_type.properties[key].type.scalar is Scalar.STRING else None
 
 
 def _rows(bits: int) -> float:
