@@ -66,9 +66,21 @@ class PlanStep(ABC):
     def introduced(self) -> tuple[str, ...]:
         """The variables that the step binds."""
 
+    def inner_pipelines(self) -> tuple[Pipeline, ...]:
+        """The pipelines inside the step."""
+        return ()
+
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
-        """The same step with its inner pipeline rewritten, if it has one."""
+        """The same step with its inner pipelines rewritten, if it has any."""
         return self
+
+
+def all_steps(steps: Pipeline) -> Iterator[PlanStep]:
+    """The steps of a pipeline and of the pipelines inside them."""
+    for step in steps:
+        yield step
+        for inner in step.inner_pipelines():
+            yield from all_steps(inner)
 
 
 @functools.cache
@@ -149,6 +161,9 @@ class AntiJoin(PlanStep):
     outer: tuple[str, ...]
     inner: tuple[PlanStep, ...]
 
+    def inner_pipelines(self) -> tuple[Pipeline, ...]:
+        return (self.inner,)
+
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         return replace(self, inner=change(self.inner))
 
@@ -206,6 +221,9 @@ class Weigh(PlanStep):
     variable: str
     inner: tuple[PlanStep, ...]
 
+    def inner_pipelines(self) -> tuple[Pipeline, ...]:
+        return (self.inner,)
+
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         return replace(self, inner=change(self.inner))
 
@@ -219,6 +237,9 @@ class Term(PlanStep):
 
     sign: int
     inner: tuple[PlanStep, ...]
+
+    def inner_pipelines(self) -> tuple[Pipeline, ...]:
+        return (self.inner,)
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         return replace(self, inner=change(self.inner))
@@ -236,6 +257,9 @@ class Total(PlanStep):
 
     terms: tuple[Term, ...]
     direct: tuple[PlanStep, ...]
+
+    def inner_pipelines(self) -> tuple[Pipeline, ...]:
+        return tuple(term.inner for term in self.terms)
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         terms = tuple(replace(term, inner=change(term.inner)) for term in self.terms)

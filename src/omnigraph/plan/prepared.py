@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 
 import pyarrow as pa
@@ -23,15 +23,14 @@ from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
 from omnigraph.plan.bind import bind, bind_expr
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
 from omnigraph.plan.nodes import (
-    AntiJoin,
     Connect,
     Expand,
     Intersect,
     NodeScan,
+    Pipeline,
     PlanStep,
     RowFilter,
-    Total,
-    Weigh,
+    all_steps,
 )
 from omnigraph.plan.order import order_steps
 from omnigraph.plan.statistics import TableSizes, text_key
@@ -85,34 +84,24 @@ class PlanInfo:
         )
 
 
-def _collect_types(
-    steps: Sequence[PlanStep], types: dict[str, str], edge_types: dict[str, str]
-) -> None:
-    for step in steps:
+def _collect_types(steps: Pipeline, types: dict[str, str], edge_types: dict[str, str]) -> None:
+    for step in all_steps(steps):
         match step:
             case NodeScan():
                 types[step.variable] = step.type_name
             case Expand() | Intersect():
                 types[step.dst] = step.dst_type
-            case Total():
-                _collect_types(step.direct, types, edge_types)
-            case AntiJoin() | Weigh():
-                _collect_types(step.inner, types, edge_types)
         if isinstance(step, Expand | Connect) and step.edge_variable is not None:
             edge_types[step.edge_variable] = step.edge_type
 
 
-def _traversed(steps: Sequence[PlanStep]) -> Iterator[str]:
-    for step in steps:
-        match step:
-            case Expand() | Connect():
-                yield step.edge_type
-            case Intersect():
-                yield from (leg.edge_type for leg in step.legs)
-            case AntiJoin() | Weigh():
-                yield from _traversed(step.inner)
-            case Total():
-                yield from _traversed(step.direct)
+def _traversed(steps: Pipeline) -> Iterator[str]:
+    """The types of the edges of a pipeline."""
+    for step in all_steps(steps):
+        if isinstance(step, Expand | Connect):
+            yield step.edge_type
+        elif isinstance(step, Intersect):
+            yield from (leg.edge_type for leg in step.legs)
 
 
 def _scanned(plan: ReadPlan) -> set[str]:

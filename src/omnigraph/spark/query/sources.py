@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, PlanStep
+from omnigraph.plan.nodes import Connect, Expand, Intersect, Pipeline, all_steps
 from omnigraph.records import dataclass
 from omnigraph.spark.query.frame import Driver, broadcast_if_small
 from omnigraph.spark.query.rows import ID, Splits, row_ids_of, worker_table
@@ -171,14 +171,14 @@ class SparkTables:
         return locator, tuple(fragment_groups(table.fragments(), _SPLIT_ROWS))
 
 
-def _hops(steps: Sequence[PlanStep]) -> Counter[str]:
+def _hops(steps: Pipeline) -> Counter[str]:
     """The number of hops along the edges of each type."""
     hops: Counter[str] = Counter()
-    for step in steps:
+    for step in all_steps(steps):
         if isinstance(step, Expand | Connect):
             hops[step.edge_type] += step.max_hops
-        elif isinstance(step, AntiJoin):
-            hops += _hops(step.inner)
+        elif isinstance(step, Intersect):
+            hops.update(leg.edge_type for leg in step.legs)
     return hops
 
 

@@ -14,7 +14,17 @@ from omnigraph.errors import InternalError
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.arrow import pushable
 from omnigraph.plan.live import live_after, used
-from omnigraph.plan.nodes import AntiJoin, Connect, Expand, NodeScan, PlanStep, RowFilter
+from omnigraph.plan.nodes import (
+    AntiJoin,
+    Connect,
+    Expand,
+    Intersect,
+    NodeScan,
+    PlanStep,
+    RowFilter,
+    Total,
+    Weigh,
+)
 from omnigraph.read.scan import named_ids
 from omnigraph.spark.query.frame import Driver, SparkRows, broadcast_if_small
 from omnigraph.spark.query.rows import WorkerQuery
@@ -72,6 +82,16 @@ class Steps:
                 return rows.where([step.condition])
             case AntiJoin():
                 return self._without(step, rows)
+            case Intersect():
+                first, others = step.as_joins()
+                rows = self._expand(first, rows)
+                for join in others:
+                    rows = self._connect(join, rows)
+                return rows
+            case Weigh():
+                return self._weigh(step, rows)
+            case Total():
+                return self._total(step)
             case _:
                 raise InternalError(f"Spark does not know {type(step).__name__}")
 
@@ -186,6 +206,34 @@ class Steps:
             data = data.join(pairs, [src, dst], "left_semi")
         data = data.select(*variables.values(), WEIGHT)
         return SparkRows(variables, data).where(step.edge_filters)
+
+    # -- counting ------------------------------------------------------------------------
+
+    def _weigh(self, step: Weigh, rows: SparkRows) -> SparkRows:
+        """The rows, weighted by the number of rows of the inner pipeline."""
+        variable = rows.variables[step.variable]
+        data = self._driver.checkpoint(self.numbers(rows))
+        starts = data.selectExpr(variable, f"CAST(1 AS BIGINT) AS {WEIGHT}").distinct()
+        live = live_after(step.inner, frozenset({step.variable}))
+        begun = SparkRows({step.variable: variable}, starts)
+        inner = self.numbers(self.pipeline(step.inner, live, begun, weighted=True))
+        total = self._driver.expr(f"sum({WEIGHT}) AS w2")
+        data = data.join(inner.groupBy(variable).agg(total), [variable])
+        names = list(rows.variables.values())
+        return SparkRows(rows.variables, data.selectExpr(*names, f"{WEIGHT} * w2 AS {WEIGHT}"))
+
+    def _total(self, step: Total) -> SparkRows:
+        """One row, weighted by the sum of the signed numbers of rows of the terms."""
+        counts = []
+        for term in step.terms:
+            live = live_after(term.inner, frozenset())
+            rows = self.numbers(self.pipeline(term.inner, live, SparkRows(), weighted=True))
+            counts.append(rows.selectExpr(f"{WEIGHT} * {term.sign} AS {WEIGHT}"))
+        data = counts[0]
+        for more in counts[1:]:
+            data = data.union(more)
+        total = self._driver.expr(f"coalesce(sum({WEIGHT}), 0) AS {WEIGHT}")
+        return SparkRows({}, data.agg(total).where(f"{WEIGHT} > 0"))
 
     # -- negation ------------------------------------------------------------------------
 
