@@ -55,10 +55,15 @@ def order_steps(plan: ReadPlan, sizes: TableSizes) -> ReadPlan:
             (sign, _best_order(part, frozenset(), sizes))
             for sign, part in count_terms(block, sizes)
         ]
-        if terms and sum(order.cost for _, order in terms) < direct.cost:
+        if terms and _is_cheaper([order.cost for _, order in terms], direct.cost):
             summands = tuple(Term(sign, tuple(order.steps())) for sign, order in terms)
             pipeline = (Total(summands, pipeline),)
     return replace(plan, pipeline=pipeline)
+
+
+def _is_cheaper(terms: Sequence[float], direct: float) -> bool:
+    """Whether a count is better computed as a sum of several."""
+    return sum(terms) < direct
 
 
 def _ordered(
