@@ -36,7 +36,7 @@ from omnigraph.plan.statistics import TableSizes
 from omnigraph.records import dataclass
 
 # The assumed share of rows that pass a condition, and that have one value of a property.
-_SHARE, _EQUAL_SHARE = 0.3, 0.1
+_SELECTIVITY, _EQUAL_SELECTIVITY = 0.3, 0.1
 # Up to this many variables all orders are compared.
 _MOST_VARIABLES = 10
 # The cost of a row: to scan it, to produce it, to test it for an edge.
@@ -178,7 +178,7 @@ class _BlockOrder:
         rows = self._sizes.nodes(node.type_name)
         if self._names_nodes(node.variable):
             return min(rows, 1.0)
-        return rows * math.prod(map(_share, node.filters))
+        return rows * math.prod(map(_selectivity, node.filters))
 
     def _names_nodes(self, name: str) -> bool:
         """Whether a condition names the nodes of a variable by their ids or keys."""
@@ -213,7 +213,7 @@ class _BlockOrder:
         """The expected rows after a variable is bound too."""
         rows = self._matched(bound, rows, name)
         for condition in self._closed(bound, name):
-            rows *= _share(condition)
+            rows *= _selectivity(condition)
         return rows
 
     def _matched(self, bound: frozenset[str], rows: float, name: str) -> float:
@@ -426,14 +426,14 @@ def _named_column(condition: typed.TypedExpr) -> typed.TypedExpr | None:
             return None
 
 
-def _share(condition: typed.TypedExpr) -> float:
+def _selectivity(condition: typed.TypedExpr) -> float:
     """The assumed share of rows that pass a condition."""
     match condition:
         case typed.Compare(op=typed.Relation.EQ):
-            return _EQUAL_SHARE
+            return _EQUAL_SELECTIVITY
         case typed.Compare(op=typed.Relation.NE) | typed.IsNull(negated=True):
-            return 1.0 - _EQUAL_SHARE
+            return 1.0 - _EQUAL_SELECTIVITY
         case typed.And(operands=operands):
-            return math.prod(map(_share, operands))
+            return math.prod(map(_selectivity, operands))
         case _:
-            return _SHARE
+            return _SELECTIVITY
