@@ -37,14 +37,16 @@ def test_neighbours_come_once_and_in_order(pairs, sources):
 
 @pytest.mark.parametrize("bits", [0, 1 << 28])
 @pytest.mark.parametrize("few", [0, 4])
+@pytest.mark.parametrize("tests", [0, 4_096])
 @given(
     pairs=PAIRS, requested=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=40)
 )
-def test_membership(few, bits, pairs, requested):
-    """By looking at each neighbour, by bits, and by a search."""
+def test_membership(few, bits, tests, pairs, requested):
+    """By looking at each neighbour, by bits, and by a search, after a filter or without."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adjacencies, "_FEW_NEIGHBOURS", few)
         patch.setattr(adjacencies, "_MOST_BITS", bits)
+        patch.setattr(adjacencies, "_FEW_TESTS", tests)
         adjacency = Adjacency.of(*ends(pairs))
         for _ in range(2):
             actual = adjacency.contains(*ends(requested)).tolist()

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 
 from omnigraph.records import dataclass
 from omnigraph.topology.cache import TableCache
@@ -25,6 +26,10 @@ _LOW = np.int64(0xFFFFFFFF)
 _FEW_NEIGHBOURS = 4
 # Up to this many pairs of nodes, a bitmap with one bit per pair is used.
 _MOST_BITS = 1 << 28
+# Fewer pairs than this are looked up without a filter.
+_FEW_TESTS = 4_096
+# The bits of a filter for each edge, at least: one in as many false pairs passes.
+_FILTER_BITS = 16
 
 
 def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -34,6 +39,13 @@ def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     first = np.cumsum(counts) - counts
     indices = np.arange(total) + np.repeat(starts - first, counts)
     return owners, indices
+
+
+def _hashes(src: Integers, dst: Integers, bits: int) -> npt.NDArray[np.uint32]:
+    """Hashes of pairs with so many bits, at most 32."""
+    mixed = src.astype(np.uint32) * np.uint32(0x9E3779B1)
+    mixed ^= dst.astype(np.uint32) * np.uint32(0x85EBCA77)
+    return mixed >> np.uint32(max(32 - bits, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +120,31 @@ class Adjacency:
         if sources * nodes <= _MOST_BITS:
             return self._by_bits(src, dst, sources, nodes)
         keys = self._once("keys", self._pairs)
-        return among((np.asarray(src, np.int64) << 32) | dst, keys)
+        if len(src) < _FEW_TESTS:
+            return among((np.asarray(src, np.int64) << 32) | dst, keys)
+        # Most pairs are not joined; a filter rejects nearly all of those.
+        possible = np.flatnonzero(self._by_filter(src, dst))
+        joined = np.zeros(len(src), bool)
+        src, dst = src[possible], dst[possible]
+        joined[possible] = among((np.asarray(src, np.int64) << 32) | dst, keys)
+        return joined
+
+    def _by_filter(self, src: Integers, dst: Integers) -> Mask:
+        """Whether pairs may be joined: one bit for each hash of a pair; false positives exist."""
+
+        def make() -> Integers:
+            counts = np.diff(self.offsets)
+            sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+            size = (len(self.targets) * _FILTER_BITS - 1).bit_length()
+            hashes = _hashes(sources, self.targets, size)
+            bits = np.zeros(1 << max(size - 3, 0), np.uint8)
+            np.bitwise_or.at(bits, hashes >> 3, (1 << (hashes & 7)).astype(np.uint8))
+            return bits
+
+        bits = self._once("filter", make)
+        hashes = _hashes(src, dst, len(bits).bit_length() + 2)
+        is_set: Mask = (bits[hashes >> 3] >> (hashes & 7).astype(np.uint8)) & 1 == 1
+        return is_set
 
     def _slots(self) -> Numbers:
         """The first, second, ... neighbour of each source, -1 where there is none."""
