@@ -71,7 +71,12 @@ TERMINAL_CALLS = {"print", "input", "breakpoint"}
 TERMINAL_LIBRARIES = {"argparse", "getpass", "curses", "click", "typer", "rich"}
 
 INLINE = {f"{PACKAGE}.storage.tables.inline", f"{PACKAGE}.storage.tables.ledger"}
-MAY_COMMIT_STAGED = {*INLINE, f"{PACKAGE}.storage.tables.store"}
+MAY_COMMIT_STAGED = {
+    *INLINE,
+    f"{PACKAGE}.storage.tables.store",
+    f"{PACKAGE}.storage.tables.made_versions",
+    f"{PACKAGE}.storage.tables.next_version",
+}
 # Functions of Lance that write and commit at once. These names mean nothing else here ...
 COMMITS_BY_NAME = frozenset(
     {

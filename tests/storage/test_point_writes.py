@@ -16,7 +16,7 @@ from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables import point_writes
 from omnigraph.storage.tables import store as tables
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.point_writes import read_deletions
+from omnigraph.storage.tables.deletion_files import read_deletions
 from omnigraph.storage.tables.store import KEY, TableStore
 from omnigraph.storage.tables.types import IndexKind, IndexSpec, TableRef
 

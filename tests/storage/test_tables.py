@@ -12,8 +12,7 @@ from omnigraph.errors import LimitExceeded, StorageMissing, VersionMismatch
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
-from omnigraph.storage.tables import store as tables
-from omnigraph.storage.tables import wide_columns
+from omnigraph.storage.tables import transactions, wide_columns
 from omnigraph.storage.tables.alter import stage_repeats
 from omnigraph.storage.tables.compaction import compact, compaction_split, stage_before_indexes
 from omnigraph.storage.tables.datasets import Datasets
@@ -139,7 +138,7 @@ def test_an_overwrite_with_nothing_leaves_an_empty_table(store):
 
 @pytest.mark.parametrize("most_looked_up", [0, 100])
 def test_rows_too_wide_to_be_read_are_deleted_by_their_keys(store, monkeypatch, most_looked_up):
-    monkeypatch.setattr(tables, "_FEW_KEYS", most_looked_up)
+    monkeypatch.setattr(transactions, "_FEW_KEYS", most_looked_up)
     for limit in ("BATCH_BYTES", "WIDEST_ROW"):
         monkeypatch.setattr(wide_columns, limit, 1)
     table = store.open(REF, 2)

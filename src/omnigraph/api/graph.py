@@ -387,7 +387,7 @@ class Graph(GraphMerging):
         """
         from omnigraph.write.mutation import mutate
 
-        contract = self._handle.write()
+        contract = self._handle.write(normal_branch(branch))
         plan = self._handle.plans.mutation(contract.catalog, source_of(source, "<query>"), name)
         return mutate(
             self._handle.store,
@@ -452,7 +452,7 @@ class Graph(GraphMerging):
 
         if max_rejects is None:
             max_rejects = 0 if rejects is None else 2**63
-        handle, contract = self._handle, self._handle.write()
+        handle, contract = self._handle, self._handle.write(normal_branch(branch))
         job = LoadJob(
             data,
             LoadMode(mode),
@@ -492,5 +492,6 @@ class Graph(GraphMerging):
         """
         from omnigraph.write.append import append
 
-        handle, contract = self._handle, self._handle.write()
-        return append(handle.store, contract, rows, normal_branch(branch), handle.writer(actor))
+        target = normal_branch(branch)
+        handle, contract = self._handle, self._handle.write(target)
+        return append(handle.store, contract, rows, target, handle.writer(actor))

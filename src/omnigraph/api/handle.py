@@ -147,8 +147,11 @@ class Handle:
             SnapshotLease(self.uri, snapshot),
         )
 
-    def write(self) -> Contract:
-        """The schema for a write; raises if the graph is open for reading only."""
+    def write(self, branch: str | None = None) -> Contract:
+        """The schema for a write; raises if the graph is open for reading only.
+
+        ``branch`` is the one that is about to be written, if it exists.
+        """
         self.check_open()
         if self.mode != "rw":
             raise ReadOnly("this graph is open for reading only", hint="open it with mode='rw'")
@@ -157,7 +160,7 @@ class Handle:
         from omnigraph.write.reentrancy import reject_reentrant_write
 
         reject_reentrant_write(self.store.root.uri)
-        self.store.look_ahead()
+        self.store.look_ahead(branch)
         ensure_no_schema_apply(self.store)
         return self.check()
 

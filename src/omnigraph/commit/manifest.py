@@ -111,9 +111,18 @@ class Manifest:
         return self.with_state(work)
 
     @property
-    def next_version_path(self) -> str:
-        """The file that is looked for to find out whether there is a newer version."""
-        return self.ref.version_path(self._version + 1)
+    def cached_identity(self) -> str | None:
+        """``identity`` as it was last read, without a look at the store."""
+        return self._identity
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._reader is not None
+
+    def probed_paths(self) -> list[str]:
+        """The files that are looked at to find out whether there is a newer version."""
+        reference = [] if self.branch is None else [branch_reference(self.branch)]
+        return [*reference, self.ref.version_path(self._version + 1)]
 
     def identity(self) -> str | None:
         """A digest that distinguishes this branch from others of its name, also in a copy."""
@@ -409,6 +418,12 @@ class Manifests:
                 manifest = Manifest(self._datasets, branch, self._await_publisher, self.note_change)
                 self._cached[branch] = manifest
             return manifest
+
+    def loaded(self, branch: str | None) -> Manifest | None:
+        """The manifest of a branch, if it was read before."""
+        with self._lock:
+            manifest = self._cached.get(branch)
+        return manifest if manifest is not None and manifest.is_loaded else None
 
     def forget(self, branch: str | None = None) -> None:
         """Drop the cache of a branch, or of all."""

@@ -11,7 +11,7 @@ process undoes a failure after A immediately; a process that dies leaves its sid
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from omnigraph.commit.checked_writes import BuiltUpon, ensure_readable
 from omnigraph.commit.drift import Interrupted, drift_error
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.metadata import CommitMetadata, Receipt, TableCounts
-from omnigraph.commit.names import branch_label, table_lease
+from omnigraph.commit.names import branch_label, publish_lease, table_lease
 from omnigraph.commit.publisher import (
     AlreadyDone,
     CommitIntent,
@@ -45,6 +45,7 @@ from omnigraph.commit.sidecar import (
 )
 from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
+from omnigraph.commit.table_commits import NothingMoved, commit_tables, is_built
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import (
@@ -58,7 +59,6 @@ from omnigraph.errors import (
     StorageMissing,
     StorageUnavailable,
     StorageUnknown,
-    VersionMismatch,
 )
 from omnigraph.logs import logger
 from omnigraph.storage.leases.local import LeaseGuard
@@ -121,6 +121,8 @@ class Write:
         )
         self._earlier: Sequence[CommitIntent] = ()
         """The other commits of a group, which precede that of the intent."""
+        self._started = time.monotonic()
+        """When it was known which writes are interrupted."""
 
     def run(self) -> Receipt:
         request = self._request
@@ -143,7 +145,9 @@ class Write:
             timeout = request.lease_timeout
         with self._store.leases.acquire(leases, timeout) as guard:
             reached(Failpoint.WRITE_AFTER_LEASES)
-            self._look_ahead(seen)
+            self._look_ahead(
+                seen, request.touches if prepared is None else self._tables_to_look_at(prepared)
+            )
             now = self._manifest.current()
             if request.idempotency_key is not None:
                 self._refuse_repeat(request.idempotency_key)
@@ -156,15 +160,26 @@ class Write:
                 if prepared.is_empty:
                     return self._unchanged(prepared, now)
             else:
-                self._refuse_drift(now, prepared.tables)
+                self._refuse_drift(now, self._tables_to_look_at(prepared))
             return self._commit(prepared, now, guard)
 
-    def _look_ahead(self, seen: Snapshot) -> None:
-        """Ask at once for newer versions of the manifest and of the tables."""
-        pins = filter(None, map(seen.pin, self._request.touches))
+    def _tables_to_look_at(self, prepared: PreparedWrite) -> list[str]:
+        """The tables that may be ahead of their pins without this writer noticing.
+
+        Not those whose next version is created by one conditional request, which would fail. A
+        writer whose sidecar was not there when this one began cannot have died and lost its lease
+        since, unless this one had to wait for a while.
+        """
+        if time.monotonic() - self._started > self._store.timeouts.lease_ttl / 3:
+            return sorted(prepared.tables)
+        return sorted(key for key, steps in prepared.tables.items() if not is_built(steps))
+
+    def _look_ahead(self, seen: Snapshot, keys: Iterable[str]) -> None:
+        """Ask at once for newer versions of the manifest and of some tables."""
+        pins = filter(None, map(seen.pin, keys))
         own = [pin for pin in pins if pin.branch == self._request.branch]
         paths = [pin.ref.version_path(pin.version + 1) for pin in own]
-        self._store.objects.look_ahead([self._manifest.next_version_path, *paths])
+        self._store.objects.look_ahead([*self._manifest.probed_paths(), *paths])
 
     def _refuse_repeat(self, key: str) -> None:
         branch, fingerprint = self._request.branch, self._request.fingerprint
@@ -237,7 +252,9 @@ class Write:
             self._store.sidecars.write(sidecar)
         reached(Failpoint.WRITE_AFTER_SIDECAR)
         try:
-            committed = self._commit_tables(prepared, snapshot)
+            # Where a lease costs a request, that of the publish is taken meanwhile.
+            guard.extend_ahead([publish_lease(self._request.branch)], self._store.timeouts.publish)
+            committed = commit_tables(self._store, prepared.tables, snapshot)
             reached(Failpoint.WRITE_AFTER_TABLES)
             if prepared.schema is not None:
                 reached(Failpoint.SCHEMA_BEFORE_STAGING)
@@ -248,6 +265,8 @@ class Write:
             version = self._publish(prepared, snapshot, committed, guard).version
         except (OutcomePending, BuiltUpon):
             raise
+        except NothingMoved as lost:
+            raise self._explain_lost(lost, sidecar, snapshot) from lost
         except PublishContention as error:
             raise self._pending("concurrent writers prevented its publish") from error
         except OmniGraphError as error:
@@ -260,6 +279,17 @@ class Write:
             return replace(receipt, commit_id=None, version=version)
         self._store.note_commit(self._request.branch, prepared.tables)
         return replace(receipt, version=version)
+
+    def _explain_lost(self, lost: NothingMoved, sidecar: Sidecar, seen: Snapshot) -> Exception:
+        """The error of a write that found the next version of a table taken, and moved none."""
+        self._store.sidecars.delete(sidecar.operation_id)
+        now, key = self._manifest.current(), lost.table_key
+        pin = now.pin(key)
+        if pin is not None and now.version(key) == seen.version(key):
+            head = self._store.tables.head(pin.ref, pin.version)
+            if head > pin.version:
+                return drift_error(self._store, pin, head)
+        return stale(key, seen.version(key), now.version(key))
 
     def _describe(self, prepared: PreparedWrite, receipt: Receipt) -> None:
         """Put the metadata into the planned commit."""
@@ -367,7 +397,7 @@ class Write:
             members=self._members(),
             consulted=prepared.consulted,
             if_commit=request.if_commit,
-            branch_identity=self._manifest.identity(),
+            branch_identity=self._manifest.cached_identity,
             schemas=tuple(
                 RecordedSchema(row.manifest_version, row.schema_hash, row.source, row.identity)
                 for row in (prepared.schema.rows if prepared.schema else ())
@@ -379,28 +409,6 @@ class Write:
     def _members(self) -> tuple[SidecarMember, ...]:
         commits = (*self._earlier, self._intent) if self._earlier else ()
         return tuple(SidecarMember(one.commit_id, one.actor, one.extra) for one in commits)
-
-    def _commit_tables(
-        self, prepared: PreparedWrite, snapshot: Snapshot
-    ) -> dict[str, CommittedTable]:
-        committed: dict[str, CommittedTable] = {}
-        for key in sorted(prepared.tables):
-            if committed:
-                reached(Failpoint.WRITE_BETWEEN_TABLES)
-            steps = prepared.tables[key]
-            before = steps[0].base
-            pin = snapshot.pin(key)
-            rows = None if pin is None else pin.row_count
-            for number, step in enumerate(steps):
-                if number:
-                    reached(Failpoint.WRITE_BETWEEN_STEPS)
-                try:
-                    done = self._store.tables.commit_staged(step, before, rows)
-                except VersionMismatch as error:
-                    raise stale(key, before, int(error.details["actual"])) from error
-                committed[key] = done
-                before, rows = done.version, done.row_count
-        return committed
 
     def _publish(
         self,
@@ -430,7 +438,7 @@ class Write:
             self._request.if_commit,
             self._earlier,
         )
-        return self._store.publisher.publish(self._manifest, publication, guard)
+        return self._store.publisher.publish(self._manifest, publication, guard, is_fresh=True)
 
     def _delete_sidecar(self, sidecar: Sidecar, guard: LeaseGuard) -> None:
         """Delete the sidecar; if that fails, the next writer finds it completed."""

@@ -112,9 +112,17 @@ class Publisher:
         self._limit = limit
 
     def publish(
-        self, manifest: Manifest, publication: Publication, guard: LeaseGuard | None = None
+        self,
+        manifest: Manifest,
+        publication: Publication,
+        guard: LeaseGuard | None = None,
+        *,
+        is_fresh: bool = False,
     ) -> Published:
         """Make a publication visible, or raise and change nothing.
+
+        ``guard`` holds the leases of the caller. ``is_fresh``: the caller looked for newer versions
+        of the manifest under them.
 
         Raises ``VersionMismatch`` if an expected version does not match, ``PublishContention`` if
         concurrent writers won until the timeout, and ``OutcomePending`` if the outcome is unknown.
@@ -123,13 +131,13 @@ class Publisher:
         with ExitStack() as lease:
             names = [publish_lease(manifest.branch)]
             try:
-                # Only a writer under leases that cost requests has looked for newer versions.
-                has_looked = guard is not None and guard.extend(names, self._limit)
-                if not has_looked:
+                is_leased = guard is not None and guard.extend(names, self._limit)
+                if not is_leased:
                     lease.enter_context(self._leases.acquire(names, self._limit))
             except Conflict as error:
                 raise _contention(0) from error
-            done = _Attempts(manifest, publication, deadline, asks=not has_looked).run()
+            asks = not (is_leased and is_fresh)
+            done = _Attempts(manifest, publication, deadline, asks=asks).run()
         manifest.datasets.checksums.record()
         return done
 

@@ -69,7 +69,7 @@ from omnigraph.errors import (
 )
 from omnigraph.records import dataclass
 from omnigraph.storage.leases.local import LeaseGuard
-from omnigraph.storage.tables.ledger import adopt_versions
+from omnigraph.storage.tables.made_versions import adopt_versions
 from omnigraph.storage.tables.types import CommittedTable, TableRef
 
 

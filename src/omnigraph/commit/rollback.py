@@ -158,17 +158,26 @@ def are_pinned(sidecar: Sidecar, snapshot: Snapshot) -> bool:
     )
 
 
-def pin_restored(store: GraphStore, branch: str | None, restored: Sequence[Restored]) -> None:
-    """Pin the restored heads without a commit."""
-    publish_pins(store, branch, *_rows(restored))
+def pin_restored(
+    store: GraphStore,
+    branch: str | None,
+    restored: Sequence[Restored],
+    guard: LeaseGuard | None = None,
+) -> None:
+    """Pin the restored heads without a commit; ``guard`` may hold the lease of the publish."""
+    publish_pins(store, branch, *_rows(restored), guard)
 
 
 def publish_pins(
-    store: GraphStore, branch: str | None, expected: Mapping[str, int], rows: Sequence[VersionRow]
+    store: GraphStore,
+    branch: str | None,
+    expected: Mapping[str, int],
+    rows: Sequence[VersionRow],
+    guard: LeaseGuard | None = None,
 ) -> None:
     """Publish versions of tables without a commit."""
     try:
-        store.publisher.publish(store.manifest(branch), Publication(expected, rows))
+        store.publisher.publish(store.manifest(branch), Publication(expected, rows), guard)
     except StorageUnknown as error:
         # The caller could not look it up: the sidecar is left to the next recovery.
         raise _no_answer() from error
@@ -278,5 +287,5 @@ def _restore(store: GraphStore, sidecar: Sidecar, snapshot: Snapshot, guard: Lea
         store, sidecar, snapshot, unmoved_too=True, before_restore=before_restore
     )
     reached(Failpoint.UNDO_AFTER_RESTORE)
-    pin_restored(store, sidecar.branch, restored)
+    pin_restored(store, sidecar.branch, restored, guard)
     reached(Failpoint.UNDO_AFTER_PUBLISH)

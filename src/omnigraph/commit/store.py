@@ -158,14 +158,13 @@ class GraphStore:
                     return
                 time.sleep(_PAUSE_SECONDS)
 
-    def look_ahead(self) -> None:
-        """Ask at once for what every write to main asks first; on S3 only."""
+    def look_ahead(self, branch: str | None) -> None:
+        """Ask at once for what every write to a branch asks first; on S3 only."""
         from omnigraph.commit.sidecar import FOLDER
 
-        self.objects.look_ahead(
-            [branch_reference(SCHEMA_LOCK), self.manifest(None).next_version_path],
-            [FOLDER],
-        )
+        manifest = self.manifests.loaded(branch)
+        probed = [] if manifest is None else manifest.probed_paths()
+        self.objects.look_ahead([branch_reference(SCHEMA_LOCK), *probed], [FOLDER])
 
     def manifest(self, branch: str | None) -> Manifest:
         return self.manifests.of(branch)

@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import field
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from omnigraph.records import dataclass
 from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.objects.local import ObjectInfo
 from omnigraph.storage.objects.paths import escaped, is_table_file, refuse_unsafe
+from omnigraph.storage.objects.requests import request_pool
 from omnigraph.storage.objects.store import ObjectStore
 
 FOLDER = "__checksums"
@@ -119,6 +121,7 @@ class Checksums:
         self._lock = threading.Lock()
         self._noted: dict[str, FileSum | None] = {}
         self._own: set[str] = set()
+        self._recording: Future[None] | None = None
 
     def is_own(self, path: str) -> bool:
         """Whether this handle noted the file."""
@@ -143,6 +146,14 @@ class Checksums:
                 self._noted[path] = file_sum
                 self._own.add(path)
 
+    def note_tags(self, infos: Mapping[str, ObjectInfo]) -> None:
+        """Note objects on S3 that this process wrote, with the tags that the store returned."""
+        for path, info in infos.items():
+            refuse_unsafe(path)
+            with self._lock:
+                self._noted[path] = tag_sum(info)
+                self._own.add(path)
+
     def adopt(self, folder: str, names: Iterable[str]) -> None:
         """Note files that a dead writer left, unless their sums are recorded already."""
         with suppress(OmniGraphError):
@@ -151,6 +162,7 @@ class Checksums:
             self.note(folder, (name for name in wanted if f"{folder}/{name}" not in recorded))
 
     def pending(self) -> dict[str, FileSum]:
+        self._finish_record()
         with self._lock:
             noted = dict(self._noted)
         sums, to_ask = _divide(noted)
@@ -161,15 +173,24 @@ class Checksums:
     def record(self, *, now: bool = False) -> None:
         """Record the noted sums. Not synced: losing a record in a power failure is harmless.
 
-        On S3, files whose ETags must be queried are batched over several publishes, unless ``now``.
+        On S3, the tags of several publishes are recorded together, in the background, unless
+        ``now``.
         """
+        if now:
+            self._finish_record()
         with self._lock:
-            if not self._noted:
+            tags = sum(s is None or not s.is_sha256 for s in self._noted.values())
+            if not self._noted or (not now and 0 < tags < _TOGETHER):
                 return
-            to_ask = sum(file_sum is None for file_sum in self._noted.values())
-            if not now and 0 < to_ask < _TOGETHER:
+            if self._recording is not None and not self._recording.done():
                 return
             noted, self._noted = self._noted, {}
+            if not now and not self._objects.root.is_local:
+                self._recording = request_pool().submit(self._write, noted)
+                return
+        self._write(noted)
+
+    def _write(self, noted: Mapping[str, FileSum | None]) -> None:
         try:
             sums, unknown = _divide(noted)
             sums |= _query_store(self._objects, unknown)
@@ -179,6 +200,12 @@ class Checksums:
             # The next record takes them along.
             with self._lock:
                 self._noted = {**noted, **self._noted}
+
+    def _finish_record(self) -> None:
+        with self._lock:
+            recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.result()
 
 
 def _divide(noted: Mapping[str, FileSum | None]) -> tuple[dict[str, FileSum], list[str]]:

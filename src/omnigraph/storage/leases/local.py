@@ -184,6 +184,9 @@ class LeaseGuard(Protocol):
     def check(self) -> None:
         """Raise ``Conflict`` if one of them was lost."""
 
+    def extend_ahead(self, names: Iterable[str], timeout: float) -> None:
+        """Start to acquire leases that ``extend`` is called for later, if that is slow."""
+
     def extend(self, names: Iterable[str], timeout: float) -> bool:
         """Hold further leases until these are released, if releasing them together is cheaper.
 
@@ -344,6 +347,9 @@ class _LocalLeaseGuard:
     """Operating system locks are lost only with the process."""
 
     def check(self) -> None:
+        return None
+
+    def extend_ahead(self, names: Iterable[str], timeout: float) -> None:
         return None
 
     def extend(self, names: Iterable[str], timeout: float) -> bool:

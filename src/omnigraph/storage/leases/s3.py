@@ -15,34 +15,30 @@ extra request. The first waiter takes the lease within a short time or is skippe
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-import msgspec
-
-from omnigraph.errors import Conflict, OmniGraphError, StorageError, StorageMissing, StorageUnknown
+from omnigraph.errors import Conflict, OmniGraphError, StorageUnknown
 from omnigraph.logs import logger
-from omnigraph.records import dataclass
 from omnigraph.storage.leases import TTL_SECONDS
 from omnigraph.storage.leases.local import (
-    LEASE_FOLDER,
     Deadline,
     ThreadQueue,
     jittered,
     lease_busy,
     lease_path,
 )
+from omnigraph.storage.leases.s3_records import LeaseObserver, LeaseRecord, LeaseState
+from omnigraph.storage.objects.requests import request_pool
 from omnigraph.storage.objects.store import ObjectStore
 
 _LOG = logger(__name__)
 
-_PROBE_SUFFIX = ".probe"
 _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -50,51 +46,10 @@ _GRANT_SECONDS = 2.0
 """Seconds that a handed-over lease waits for its new holder."""
 _BUSY_SECONDS = 10.0
 """Seconds during which waiters are expected for a lease after one was seen."""
+_ASK_SECONDS = 2.0
+"""Seconds after which a holder asks again who waits: a waiter is skipped for so long at most."""
 _ATTEMPTS = 3
 """Attempts to change an object that others change concurrently."""
-
-# Stores report times in whole seconds: a difference of two is too large by up to a second.
-_CLOCK_STEP_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The content of a lease object."""
-
-    owner: str
-    token: int
-    name: str
-    ttl_seconds: float
-    beat: int = 0
-    waiters: tuple[str, ...] = ()
-    """The waiters in order of arrival."""
-    renewed: float | None = None
-    """When its holder wrote it, by the store's clock; ``None`` if nothing was written since."""
-
-    def text(self) -> str:
-        stored = {name: value for name, value in asdict(self).items() if value not in ((), None)}
-        return json.dumps(stored)
-
-    def is_same_write(self, other: _Record) -> bool:
-        """Whether both are the same write by the holder; waiters may have been added since."""
-        return (self.owner, self.token, self.beat) == (other.owner, other.token, other.beat)
-
-
-@dataclass(frozen=True, slots=True)
-class _LeaseState:
-    """A lease object as read: its record, its ETag, and its time by the store's clock."""
-
-    record: _Record
-    version: str
-    modified: float
-
-    @property
-    def renewed(self) -> float:
-        """When the holder wrote it last."""
-        return self.modified if self.record.renewed is None else self.record.renewed
-
-
-_PEEKS = ThreadPoolExecutor(4, "omnigraph-leases")
 
 
 class AwaitedLeases:
@@ -105,6 +60,7 @@ class AwaitedLeases:
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def note(self, name: str) -> None:
@@ -113,6 +69,18 @@ class AwaitedLeases:
         with self._lock:
             self._until = {other: until for other, until in self._until.items() if until > now}
             self._until[name] = now + _BUSY_SECONDS
+
+    def is_to_ask(self, name: str) -> bool:
+        """Whether nobody asked lately who waits for a lease; the caller asks now."""
+        now = time.monotonic()
+        with self._lock:
+            self._looked = {
+                other: at for other, at in self._looked.items() if at > now - _ASK_SECONDS
+            }
+            if name in self._looked:
+                return name in self
+            self._looked[name] = now
+            return True
 
     def __contains__(self, name: str) -> bool:
         return self._until.get(name, 0.0) > time.monotonic()
@@ -138,19 +106,52 @@ class S3Leases:
 
             def take(names: Iterable[str], timeout: float) -> None:
                 deadline = Deadline(timeout)
-                for name in sorted(set(names)):
+                wanted = sorted(set(names))
+                for name in wanted:
                     stack.enter_context(self._threads.wait(name, deadline))
-                    lease = _Lease(self._objects, name, self._ttl, self._awaited)
-                    tried.append(lease)
-                    lease.take(deadline)
-                    guard.add(lease)
+                self._take_in_order(wanted, deadline, tried, guard.add)
 
             guard.take = take
             try:
                 take(names, timeout)
                 yield guard
             finally:
+                guard.finish_ahead()
                 self._release(tried, guard.discarded)
+
+    def _take_in_order(
+        self,
+        names: list[str],
+        deadline: Deadline,
+        tried: list[_Lease],
+        add: Callable[[_Lease], None],
+    ) -> None:
+        """Take several leases: free ones at the same time, others one after another.
+
+        Nobody waits for a lease while holding a later one, so writers cannot wait for each other.
+        """
+
+        def new(name: str) -> _Lease:
+            lease = _Lease(self._objects, name, self._ttl, self._awaited)
+            tried.append(lease)
+            return lease
+
+        leases = [new(name) for name in names]
+        if len(leases) > 1:
+            attempts = [request_pool().submit(lease.try_take) for lease in leases]
+            failed = [e for attempt in attempts if (e := attempt.exception()) is not None]
+            if failed:
+                raise failed[0]
+            first = next((n for n, lease in enumerate(leases) if not lease.is_taken), len(leases))
+            later = [lease for lease in leases[first:] if lease.is_taken]
+            self._release(later, ())
+            leases[first:] = [
+                new(lease.name) if lease in later else lease for lease in leases[first:]
+            ]
+        for lease in leases:
+            if not lease.is_taken:
+                lease.take(deadline)
+            add(lease)
 
     def _release(self, tried: Iterable[_Lease], discarded: Iterable[str]) -> None:
         """Release leases, and remove other objects with them in one request. Never raises."""
@@ -161,7 +162,7 @@ class S3Leases:
             _LOG.warning("cannot release leases before they expire: %s", error)
 
     def is_free(self, name: str) -> bool:
-        observer = _LeaseObserver(self._objects, name, self._ttl)
+        observer = LeaseObserver(self._objects, name, self._ttl)
         seen = observer.look()
         return seen is None or observer.is_stale(seen)
 
@@ -173,11 +174,36 @@ class S3LeaseGuard:
         self._leases: list[_Lease] = []
         self._lock = threading.Lock()
         self.take: Callable[[Iterable[str], float], None] = lambda names, timeout: None
+        self._ahead: Future[None] | None = None
         self.discarded: list[str] = []
 
+    def extend_ahead(self, names: Iterable[str], timeout: float) -> None:
+        done: Future[None] = Future()
+
+        def take() -> None:
+            try:
+                done.set_result(self.take(names, timeout))
+            except Exception as error:
+                done.set_exception(error)
+
+        self._ahead = done
+        # A thread of its own: it may wait for a lease while others need the pool to release it.
+        threading.Thread(target=take, name="lease-ahead", daemon=True).start()
+
     def extend(self, names: Iterable[str], timeout: float) -> bool:
-        self.take(names, timeout)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.result()
+        tokens = self.tokens
+        missing = [name for name in names if name not in tokens]
+        if missing:
+            self.take(missing, timeout)
         return True
+
+    def finish_ahead(self) -> None:
+        """Wait for leases that were asked for ahead and are not needed any more."""
+        if self._ahead is not None:
+            self._ahead.exception()
 
     def discard(self, path: str) -> bool:
         self.discarded.append(path)
@@ -232,12 +258,12 @@ class _Lease:
         self._awaited = awaited
         self._waiters: tuple[str, ...] = ()
         self._is_queued = False
-        self._record = _Record(uuid.uuid4().hex, 1, name, ttl)
-        self._observer = _LeaseObserver(objects, name, ttl)
+        self._record = LeaseRecord(uuid.uuid4().hex, 1, name, ttl)
+        self._observer = LeaseObserver(objects, name, ttl)
         self._is_taken = False
         self._is_answered = True
         self._renewed = 0.0
-        self._peek: Future[_LeaseState | None] | None = None
+        self._peek: Future[LeaseState | None] | None = None
 
     @property
     def token(self) -> int:
@@ -245,12 +271,20 @@ class _Lease:
 
     # -- taking --------------------------------------------------------------------------
 
+    @property
+    def is_taken(self) -> bool:
+        return self._is_taken
+
+    def try_take(self) -> None:
+        """Take the lease if it is free."""
+        self._is_taken = self._put(None)
+
     def take(self, deadline: Deadline) -> None:
         """Wait for the lease and take it; ``Conflict`` after the deadline."""
         pause = _PAUSE_SECONDS
         is_patient = deadline.left() > 0.0
         passed = 0
-        self._is_taken = self._put(None)
+        self.try_take()
         while not self._is_taken:
             seen = self._observer.look()
             self._note_waiters(seen)
@@ -274,7 +308,7 @@ class _Lease:
             time.sleep(min(jittered(pause), left))
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def _note_waiters(self, seen: _LeaseState | None) -> None:
+    def _note_waiters(self, seen: LeaseState | None) -> None:
         """Remember the waiters: if the object is deleted, earlier ones go first."""
         if seen is None:
             return
@@ -282,7 +316,7 @@ class _Lease:
         if self._waiters or not self._is_mine(seen):
             self._awaited.note(self.name)
 
-    def _enter(self, seen: _LeaseState) -> None:
+    def _enter(self, seen: LeaseState) -> None:
         """Append our name to the waiters, unless it is there already."""
         if self._record.owner in seen.record.waiters:
             return
@@ -301,7 +335,7 @@ class _Lease:
             if self._objects.replace(self._path, record.text(), seen.version):
                 return
 
-    def _put(self, seen: _LeaseState | None) -> bool:
+    def _put(self, seen: LeaseState | None) -> bool:
         """Create the object, or replace one left by a dead holder or by a late request of ours."""
         if seen is None:
             record = replace(self._record, token=1, beat=0)
@@ -311,21 +345,21 @@ class _Lease:
         record = replace(self._record, token=seen.record.token + 1, waiters=self._others(seen))
         return self._replace(seen, record)
 
-    def _others(self, seen: _LeaseState) -> tuple[str, ...]:
+    def _others(self, seen: LeaseState) -> tuple[str, ...]:
         return tuple(waiter for waiter in seen.record.waiters if waiter != self._record.owner)
 
-    def _beat(self, seen: _LeaseState) -> bool:
+    def _beat(self, seen: LeaseState) -> bool:
         record = replace(
             seen.record, ttl_seconds=self._ttl, beat=seen.record.beat + 1, renewed=None
         )
         return self._replace(seen, record)
 
-    def _replace(self, seen: _LeaseState, record: _Record) -> bool:
+    def _replace(self, seen: LeaseState, record: LeaseRecord) -> bool:
         return self._write_record(
             record, lambda text: self._objects.replace(self._path, text, seen.version)
         )
 
-    def _write_record(self, record: _Record, put: Callable[[str], bool]) -> bool:
+    def _write_record(self, record: LeaseRecord, put: Callable[[str], bool]) -> bool:
         """Write a record; if the answer is negative or lost, the object shows who won."""
         # Taken before the request: the store's time of the object can only be later.
         started = time.monotonic()
@@ -342,7 +376,7 @@ class _Lease:
         self._is_answered = won or answered
         return won
 
-    def _is_mine(self, seen: _LeaseState) -> bool:
+    def _is_mine(self, seen: LeaseState) -> bool:
         return seen.record.owner == self._record.owner
 
     # -- holding -------------------------------------------------------------------------
@@ -359,8 +393,9 @@ class _Lease:
         """Raise ``Conflict`` unless the lease is ours and was renewed in time."""
         if self._is_taken and self._age() < self._ttl / 3:
             # Nobody may have taken it over yet. Who waits for it is asked meanwhile, for its
-            # release.
-            self._peek = _PEEKS.submit(self._observer.look)
+            # release, but not by each of many writes in a row.
+            if self._awaited.is_to_ask(self.name):
+                self._peek = request_pool().submit(self._observer.look)
             return
         seen = self._observer.look()
         self._note_waiters(seen)
@@ -436,63 +471,3 @@ class _Lease:
 
     def _age(self) -> float:
         return time.monotonic() - self._renewed
-
-
-class _LeaseObserver:
-    """Polls a lease object and decides whether its holder still renews it."""
-
-    def __init__(self, objects: ObjectStore, name: str, ttl: float) -> None:
-        self._objects = objects
-        self._name = name
-        self._path = lease_path(name)
-        self._ttl = ttl
-        self._last_renewal: tuple[str, int, int] | None = None
-        self._look_again = 0.0
-
-    def look(self) -> _LeaseState | None:
-        """The object as it is now, ``None`` if it does not exist."""
-        try:
-            stored = self._objects.read_versioned(self._path)
-        except StorageMissing:
-            return None
-        record = _parse(stored.text, self._name, self._ttl)
-        return _LeaseState(record, stored.version, stored.modified.timestamp())
-
-    def is_stale(self, seen: _LeaseState) -> bool:
-        """Whether a lease was not renewed within its time to live, by the store's clock.
-
-        The store's clock is read when a renewal is first seen, and again when that renewal could
-        have expired.
-        """
-        renewal = (seen.record.owner, seen.record.token, seen.record.beat)
-        if renewal == self._last_renewal and time.monotonic() < self._look_again:
-            return False
-        life = seen.record.ttl_seconds + _CLOCK_STEP_SECONDS
-        age = self._store_time() - seen.renewed
-        if age >= life:
-            return True
-        self._last_renewal = renewal
-        self._look_again = time.monotonic() + min(life - age, life)
-        return False
-
-    def _store_time(self) -> float:
-        """The store's clock: the time that it gives to a new object."""
-        path = f"{LEASE_FOLDER}/{uuid.uuid4().hex}{_PROBE_SUFFIX}"
-        probe = None
-        try:
-            with suppress(StorageUnknown):
-                self._objects.write(path, "")
-                probe = self._objects.head(path)
-        finally:
-            with suppress(StorageError):
-                self._objects.delete(path)
-        # Without the time, nothing counts as expired.
-        return float("-inf") if probe is None else probe.modified.timestamp()
-
-
-def _parse(text: str, name: str, ttl: float) -> _Record:
-    """The record of a lease object; an unreadable one expires like any other."""
-    try:
-        return msgspec.json.decode(text, type=_Record)
-    except msgspec.DecodeError:
-        return _Record("", 0, name, ttl)

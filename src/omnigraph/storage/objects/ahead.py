@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-_THREADS = 8
+from omnigraph.storage.objects.requests import request_pool
+
 _VALID_SECONDS = 1.0
 
 Key = tuple[str, str]
@@ -24,17 +25,11 @@ class RequestsAhead:
     """The started requests of each thread. An answer is used once, and only while it is new."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
         self._local = threading.local()
 
     def start(self, requests: Mapping[Key, Callable[[str], Any]]) -> None:
         """Start requests for the calling thread; unused answers of earlier ones are dropped."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_THREADS, "omnigraph-requests")
-            pool = self._pool
-        now = time.monotonic()
+        now, pool = time.monotonic(), request_pool()
         self._local.started = {
             key: _Started(now, pool.submit(ask, key[1])) for key, ask in requests.items()
         }

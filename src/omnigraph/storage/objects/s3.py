@@ -133,12 +133,19 @@ class S3Objects:
 
     put_unsynced = put
 
+    def put_tagged(self, path: str, data: bytes) -> str:
+        """Write an object; returns its tag."""
+        return self._store.put(path, data)["e_tag"] or ""
+
     def create(self, path: str, data: bytes) -> bool:
+        return self.create_tagged(path, data) is not None
+
+    def create_tagged(self, path: str, data: bytes) -> str | None:
+        """Create an object and return its tag; ``None`` if it exists."""
         try:
-            self._put_if(path, data, "create")
+            return self._put_if(path, data, "create")
         except (FileExistsError, store_errors.AlreadyExistsError):
-            return False
-        return True
+            return None
 
     def replace(self, path: str, data: bytes, expected: str) -> bool:
         try:
@@ -147,14 +154,16 @@ class S3Objects:
             return False
         return True
 
-    def _put_if(self, path: str, data: bytes, mode: Any) -> None:
-        """Conditional write; retried only when the store is too busy to evaluate the condition."""
+    def _put_if(self, path: str, data: bytes, mode: Any) -> str:
+        """Conditional write; returns the tag.
+
+        Retried only when the store is too busy to evaluate the condition.
+        """
         deadline = time.monotonic() + _RETRY_TIMEOUT.total_seconds()
         pause = _FIRST_BACKOFF.total_seconds()
         while True:
             try:
-                self._unrepeated.put(path, data, mode=mode)
-                return
+                return self._unrepeated.put(path, data, mode=mode)["e_tag"] or ""
             except store_errors.GenericError as error:
                 if "503 Service Unavailable" not in str(error) or time.monotonic() >= deadline:
                     raise

@@ -8,12 +8,12 @@ the root, and symbolic links below it are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-from omnigraph.errors import StorageCorrupt, StorageMissing, StorageUnavailable
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.records import dataclass
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.ahead import RequestsAhead
@@ -23,6 +23,8 @@ from omnigraph.storage.objects.paths import OnLink, Root, refuse_link, refuse_li
 from omnigraph.storage.objects.s3 import S3Objects
 
 _CREATE_ATTEMPTS = 5
+UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
+"""In place of the time of an object that was just written: the store does not return it."""
 
 
 class Versioned(NamedTuple):
@@ -206,16 +208,39 @@ class ObjectStore:
         with storage_call("write", self.address(path, written=True), writes=True):
             self.backend.put_unsynced(path, data)
 
+    def put_new(self, path: str, data: bytes) -> ObjectInfo:
+        """Write an object of a new name to S3; returns its size and tag, without its time."""
+        assert isinstance(self.backend, S3Objects)
+        self.traffic.writes += 1
+        return ObjectInfo(len(data), self.backend.put_tagged(path, data), UNKNOWN_TIME)
+
+    def create_bytes(self, path: str, data: bytes) -> ObjectInfo | None:
+        """As ``create`` on S3; returns the size and tag of the new object, without its time."""
+        created: list[str] = []
+
+        def create(path: str, data: bytes) -> bool:
+            assert isinstance(self.backend, S3Objects)
+            tag = self.backend.create_tagged(path, data)
+            created.extend([] if tag is None else [tag])
+            return tag is not None
+
+        if not self._create(path, data, create):
+            return None
+        return ObjectInfo(len(data), created[0], UNKNOWN_TIME)
+
     def create(self, path: str, text: str) -> bool:
         """Create an object unless it exists; of several callers exactly one gets ``True``.
 
         Raises ``StorageUnknown`` if the answer was lost: a caller with a unique text can read it
         back.
         """
+        return self._create(path, text.encode("utf-8"), self.backend.create)
+
+    def _create(self, path: str, data: bytes, create: Callable[[str, bytes], bool]) -> bool:
         for _ in range(_CREATE_ATTEMPTS):
             self.traffic.writes += 1
             with storage_call("create", self.address(path, written=True), writes=True):
-                if self.backend.create(path, text.encode("utf-8")):
+                if create(path, data):
                     return True
             # S3 may refuse both of two colliding creations.
             if self.root.is_local or self.head(path) is not None:
@@ -273,6 +298,11 @@ class ObjectStore:
         addresses = [self.address(name, written=True) for name in names]
         with storage_call("delete", addresses[0], writes=True):
             self.backend.delete_all(names)
+
+    def delete_quietly(self, paths: Iterable[str]) -> None:
+        """Remove objects that nobody refers to; what cannot be removed is left to cleanup."""
+        with suppress(OmniGraphError):
+            self.delete_all(paths)
 
     def delete_prefix(self, path: str) -> int:
         """Remove everything below a path; returns the number of removed objects."""

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 from lance import LanceDataset, Transaction
@@ -52,6 +52,10 @@ from omnigraph.storage.objects.store import ObjectStore
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import FILE_FOLDERS, TableRef, VersionInfo
 
+if TYPE_CHECKING:
+    from omnigraph.storage.tables.next_version import NextVersions
+    from omnigraph.storage.tables.warm_rows import WarmRows
+
 _HANDLES = 64
 _INDEX_CACHE = 64 << 20
 _METADATA_CACHE = 64 << 20
@@ -85,6 +89,13 @@ class Datasets:
         self._lock = threading.Lock()
         self._handles: OrderedDict[tuple[str, int, str], LanceDataset] = OrderedDict()
         self.first_reads = FirstReads(objects, self.checksums)
+        self.next_versions: NextVersions | None = None
+        self.warm_rows: WarmRows | None = None
+        if not self.root.is_local:
+            from omnigraph.storage.tables.next_version import NextVersions
+            from omnigraph.storage.tables.warm_rows import WarmRows
+
+            self.next_versions, self.warm_rows = NextVersions(objects), WarmRows(objects)
         # Lance caches the indexes of a version in its session: these handles have their own.
         self._unindexed_session: Any = None
         self._unindexed: weakref.WeakKeyDictionary[LanceDataset, LanceDataset] = (
@@ -233,6 +244,18 @@ class Datasets:
         self._keep(key, opened)
         return opened
 
+    def earlier(self, ref: TableRef, version: int, e_tag: str | None) -> LanceDataset | None:
+        """An open handle of a version on which this process built a version."""
+        if self.next_versions is None:
+            return None
+        for key in self.next_versions.earlier(ref, version, e_tag):
+            with self._lock:
+                handle = self._handles.get(key)
+                if handle is not None:
+                    self._handles.move_to_end(key)
+                    return handle
+        return None
+
     def keep(self, ref: TableRef, info: VersionInfo, dataset: LanceDataset) -> None:
         """Cache the handle that a commit returned: the next read or write starts from it."""
         self.first_reads.follow(ref, dataset)
@@ -247,6 +270,8 @@ class Datasets:
     def forget(self) -> None:
         with self._lock:
             self._handles.clear()
+        if self.next_versions is not None:
+            self.next_versions.forget()
 
     def start_over(self) -> None:
         """Drop all caches, including Lance's, because version files were replaced."""

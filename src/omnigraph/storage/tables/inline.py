@@ -40,7 +40,7 @@ from omnigraph.storage.tables.branch_list import BranchInfo, read_branches
 from omnigraph.storage.tables.datasets import S3_LIMITS, Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import StagedFragment, TableLocator
-from omnigraph.storage.tables.ledger import check_added, withdraw
+from omnigraph.storage.tables.made_versions import check_added, withdraw
 from omnigraph.storage.tables.table import Table
 from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
 from omnigraph.storage.tables.versions import delete_files, delete_versions, removal_of

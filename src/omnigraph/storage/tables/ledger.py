@@ -10,31 +10,32 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.file import LanceFileReader
-from lance.fragment import write_fragments
+from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import Conflict, OmniGraphError
 from omnigraph.storage.lance_format.files import Damaged, NewFile
-from omnigraph.storage.objects.paths import branch_file
-from omnigraph.storage.read_back import (
-    check_added_files,
-    check_staged_files,
-    check_version,
-    expand,
-    set_aside,
-)
+from omnigraph.storage.read_back import check_added_files, check_staged_files, check_version
+from omnigraph.storage.tables.built_writes import create_built, note_written, rows_in_memory
 from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.deletion_files import Put, mark_deleted
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.ledger_reader import LedgerReader, RowAddress
-from omnigraph.storage.tables.point_writes import mark_deleted
-from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
-from omnigraph.storage.tables.types import AUTO_CLEANUP, TableRef, is_blob_folder, new_files
-from omnigraph.storage.tables.wide_columns import is_stored_blob
+from omnigraph.storage.tables.made_versions import check_added, note_made, withdraw
+from omnigraph.storage.tables.next_version import LocalCopy, NextVersions, overwrite
+from omnigraph.storage.tables.types import (
+    AUTO_CLEANUP,
+    ROW_ADDRESS,
+    ROWS_PER_FRAGMENT,
+    TableRef,
+    is_blob_folder,
+    new_files,
+)
 
 _CONTENT = "metadata"
 """The column with the content of a row; the other columns identify it."""
@@ -77,6 +78,13 @@ class Ledger(LedgerReader):
         datasets.note_new(ref)
         return cls(datasets, ref, created)
 
+    def find_row(self, key: str, value: str) -> RowAddress | None:
+        rows = rows_in_memory(self._datasets, self.ref, self._facts, lambda: self._dataset, [key])
+        if rows is None:
+            return super().find_row(key, value)
+        number = pc.index(rows[key], value).as_py()
+        return None if number < 0 else RowAddress.of(rows[ROW_ADDRESS][number].as_py())
+
     # -- writing -------------------------------------------------------------------------
 
     def upsert(
@@ -116,9 +124,16 @@ class Ledger(LedgerReader):
         replaced row or rewrote its fragment, because both delete rows of one fragment.
         """
         with lance_call("read", self.ref.path):
-            fragment = self._dataset.get_fragment(replaced.fragment)
+            fragment = self._facts.get_fragment(replaced.fragment)
         if fragment is None or fragment.metadata.deletion_file is not None:
             return None
+        versions = self._datasets.next_versions
+        if versions is not None:
+            with versions.copy(self.ref, self.version, self._e_tag) as copy:
+                if copy is not None:
+                    first = self._build_replacing(versions, copy, rows, fragment.metadata, replaced)
+                    if first is not None:
+                        return first
         with lance_call("write", self.ref.path):
             (added,) = write_fragments(
                 rows,
@@ -127,22 +142,9 @@ class Ledger(LedgerReader):
                 max_rows_per_file=max(ROWS_PER_FRAGMENT, rows.num_rows),
                 storage_options=self._datasets.options,
             )
-        operation = LanceOperation.Update(
-            removed_fragment_ids=[],
-            updated_fragments=[
-                mark_deleted(
-                    self._datasets.objects,
-                    self.ref,
-                    self.version,
-                    fragment.metadata,
-                    [replaced.offset],
-                )
-            ],
-            new_fragments=[added],
-            fields_modified=[],
-        )
-        files = [file for file in new_files(operation) if not is_blob_folder(file)]
-        transaction = Transaction(self.version, operation)
+        put = self._datasets.objects.write_bytes
+        transaction = self._replacement(put, fragment.metadata, replaced, added)
+        files = [file for file in new_files(transaction.operation) if not is_blob_folder(file)]
         try:
             check_staged_files(self._datasets, self.ref, files, {})
             self._check_rows_in([files[0]], rows, key)
@@ -168,11 +170,51 @@ class Ledger(LedgerReader):
         else:
             self._datasets.note_version(self.ref, self.version, transaction)
         self._staged.update(file.name for file in files)
+        return self._first_row_of(added)
+
+    def _build_replacing(
+        self,
+        versions: NextVersions,
+        copy: LocalCopy,
+        rows: pa.Table,
+        fragment: FragmentMetadata,
+        replaced: RowAddress,
+    ) -> RowAddress | None:
+        """The same on S3, where the version is built locally; see ``next_version``."""
+        with lance_call("write", self.ref.path):
+            (added,) = copy.write(rows, max(ROWS_PER_FRAGMENT, rows.num_rows))
+        transaction = self._replacement(copy.put, fragment, replaced, added)
+        if not self._create(versions, copy, transaction, rows):
+            return None
+        return self._first_row_of(added)
+
+    def _create(
+        self, versions: NextVersions, copy: LocalCopy, transaction: Transaction, rows: pa.Table
+    ) -> bool:
+        created = create_built(self._datasets, versions, copy, transaction)
+        if created is not None:
+            self._facts, self._e_tag = created[0].dataset, created[1]
+            note_written(self._datasets, self._facts, rows)
+        return created is not None
+
+    def _replacement(
+        self, put: Put, fragment: FragmentMetadata, replaced: RowAddress, added: FragmentMetadata
+    ) -> Transaction:
+        marked = mark_deleted(put, self.ref, self.version, fragment, [replaced.offset])
+        operation = LanceOperation.Update(
+            removed_fragment_ids=[],
+            updated_fragments=[marked],
+            new_fragments=[added],
+            fields_modified=[],
+        )
+        return Transaction(self.version, operation)
+
+    def _first_row_of(self, added: FragmentMetadata) -> RowAddress:
         name = added.files[0].path
         with lance_call("read", self.ref.path):
             return next(
                 RowAddress(fragment.fragment_id, 0)
-                for fragment in reversed(self._dataset.get_fragments())
+                for fragment in reversed(self._facts.get_fragments())
                 if fragment.metadata.files[0].path == name
             )
 
@@ -188,15 +230,14 @@ class Ledger(LedgerReader):
         One strict overwrite: unlike Lance's own compaction, it loses to every other writer and
         never rebases.
         """
+        versions = self._datasets.next_versions
+        if versions is not None:
+            with versions.copy(self.ref, self.version, self._e_tag) as copy:
+                if copy is not None and self._rewrite_built(versions, copy):
+                    return self.version
         with lance_call("compact", self.ref.path, writes=True):
-            transaction = write_fragments(
-                self._dataset.to_table(),
-                self._dataset,
-                mode="overwrite",
-                return_transaction=True,
-                max_rows_per_file=ROWS_PER_FRAGMENT,
-                storage_options=self._datasets.options,
-                enable_stable_row_ids=True,
+            transaction = overwrite(
+                self._dataset.to_table(), self._dataset, storage_options=self._datasets.options
             )
         check_staged_files(self._datasets, self.ref, new_files(transaction.operation), {})
         with lance_call("compact", self.ref.path, writes=True):
@@ -208,6 +249,17 @@ class Ledger(LedgerReader):
             )
         self._written.append(self.version)
         return self.version
+
+    def _rewrite_built(self, versions: NextVersions, copy: LocalCopy) -> bool:
+        """The same on S3; the rows are those in memory where this process wrote them."""
+        rows = rows_in_memory(self._datasets, self.ref, self._facts, lambda: self._dataset)
+        with lance_call("compact", self.ref.path):
+            schema = self._facts.schema
+            if rows is None:
+                rows = self._dataset.to_table()
+            rows = rows.select(schema.names).cast(schema)
+            transaction = copy.overwrite(rows)
+        return self._create(versions, copy, transaction, rows)
 
     @property
     def stored_cleanup(self) -> tuple[str, ...]:
@@ -356,61 +408,3 @@ class Ledger(LedgerReader):
 
 def _pairs(rows: pa.Table, key: str) -> set[tuple[str, str | None]]:
     return set(zip(rows[key].to_pylist(), rows[_CONTENT].to_pylist(), strict=True))
-
-
-def withdraw(datasets: Datasets, ref: TableRef, dataset: LanceDataset, damage: Damaged) -> bool:
-    """See ``Ledger.withdraw``. The caller has made sure that there was no later write."""
-    version = int(dataset.version)
-    if damage.unreadable_version:
-        set_aside(datasets, ref, version)
-        return False
-    with lance_call("restore", ref.path, writes=True):
-        restored = LanceDataset.commit(
-            dataset,
-            LanceOperation.Restore(version - 1),
-            read_version=version,
-            max_retries=0,
-            storage_options=datasets.options,
-        )
-    check_version(datasets, ref, int(restored.version))
-    return True
-
-
-def check_added(datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
-    """Check the version that a handle has just written, with its new files."""
-    if not datasets.root.is_local:
-        with suppress(OmniGraphError):
-            note_made(datasets, ref, dataset, int(dataset.version))
-        return
-    check_version(datasets, ref, int(dataset.version), sync=False)
-    with lance_call("read", ref.path):
-        made_by = dataset.read_transaction(int(dataset.version))
-    if made_by is not None:
-        check_added_files(datasets, ref, new_files(made_by.operation))
-
-
-def note_made(
-    datasets: Datasets, ref: TableRef, dataset: LanceDataset, version: int, *, adopted: bool = False
-) -> None:
-    """Note the sums of all files that a version added, by its transaction."""
-    with lance_call("read", ref.path):
-        made_by = dataset.read_transaction(version)
-    files = () if made_by is None else new_files(made_by.operation)
-    if datasets.root.is_local:
-        top = datasets.root.path(ref.path)
-        # Files of a branch may be in the directory of its parent.
-        names = [f.name for f in expand(top, files) if Path(top, f.name).exists()]
-    else:
-        has_blobs = any(map(is_stored_blob, dataset.schema))
-        names = [f.name for f in files if has_blobs or not is_blob_folder(f)]
-    datasets.note_version(ref, version, made_by, names, adopted=adopted)
-
-
-def adopt_versions(datasets: Datasets, ref: TableRef, first: int, last: int) -> None:
-    """Note the sums of files that a dead writer added; unreadable versions stay unverified."""
-    for version in range(first, last + 1):
-        with suppress(OmniGraphError):
-            if datasets.info(ref, version) is not None:
-                note_made(datasets, ref, datasets.open(ref, version), version, adopted=True)
-    if ref.branch is not None:
-        datasets.checksums.adopt(ref.location, [branch_file(ref.branch)])

@@ -33,7 +33,24 @@ class LedgerReader:
     def __init__(self, datasets: Datasets, ref: TableRef, dataset: LanceDataset) -> None:
         self.ref = ref
         self._datasets = datasets
-        self._dataset = dataset
+        self._facts = dataset
+        """The current version; for its facts only where a writer built it locally."""
+        self._opened = dataset
+        """The version that was last opened for reading."""
+        self._e_tag: str | None = None
+        """The tag of the current version file, if this handle created it on S3."""
+
+    @property
+    def _dataset(self) -> LanceDataset:
+        """The current version, opened."""
+        if self._opened is not self._facts and int(self._opened.version) != self.version:
+            self._dataset = self._datasets.open(self.ref, self.version)
+        return self._opened
+
+    @_dataset.setter
+    def _dataset(self, dataset: LanceDataset) -> None:
+        self._opened = self._facts = dataset
+        self._e_tag = None
 
     @classmethod
     def open(cls, datasets: Datasets, ref: TableRef, version: int | None = None) -> Self:
@@ -45,17 +62,17 @@ class LedgerReader:
 
     @property
     def version(self) -> int:
-        return int(self._dataset.version)
+        return int(self._facts.version)
 
     @property
     def stamp(self) -> dict[str, str]:
-        metadata = self._dataset.schema.metadata or {}
+        metadata = self._facts.schema.metadata or {}
         return {key.decode(): value.decode() for key, value in metadata.items()}
 
     @property
     def fragments(self) -> frozenset[int]:
         """The fragment ids of the table; a change adds new ones."""
-        return frozenset(fragment.fragment_id for fragment in self._dataset.get_fragments())
+        return frozenset(fragment.fragment_id for fragment in self._facts.get_fragments())
 
     def advance(self, version: int) -> None:
         if not self._datasets.names_this_root(self.ref, self.version):

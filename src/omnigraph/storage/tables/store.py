@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.dataset import Index
 from lance.fragment import FragmentMetadata, write_fragments
@@ -25,31 +24,32 @@ from omnigraph.storage.read_back import check_blobs, check_staged_files, check_v
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import UnfitValues, index_build, lance_call
 from omnigraph.storage.tables.indexes import build_index, index_segments
+from omnigraph.storage.tables.next_version import NextVersion
+from omnigraph.storage.tables.stages import Stage, StoreStage, open_stage
 from omnigraph.storage.tables.table import Table, open_table
+from omnigraph.storage.tables.transactions import delete_keys, mark_rows, replace_rows
+from omnigraph.storage.tables.types import KEY as KEY
+from omnigraph.storage.tables.types import ROWS_PER_FRAGMENT as ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.types import (
     CommittedTable,
     IndexSpec,
     StagedTable,
     TableChange,
     TableRef,
+    VersionInfo,
     is_blob_folder,
     staged_table,
 )
-from omnigraph.storage.tables.upserts import NEW, Replacement, keep_row_ids, row_ids_of
-from omnigraph.storage.tables.wide_columns import is_stored_blob, is_wide, stored_data
+from omnigraph.storage.tables.upserts import NEW, Replacement, keep_row_ids
+from omnigraph.storage.tables.wide_columns import is_stored_blob, stored_data
 
 if TYPE_CHECKING:
     import numpy as np
 
     from omnigraph.storage.tables.fragments import Deletions, StagedFragment
 
-KEY = "id"
-# Small fragments keep single-row upserts fast; see the commit benchmark.
-ROWS_PER_FRAGMENT = 50_000
 # Up to so many rows are changed one by one, see ``point_writes``.
 FEW = 1_000
-# Up to so many keys are looked up in the index.
-_FEW_KEYS = 1_024
 
 Data: TypeAlias = pa.Table | pa.RecordBatchReader
 
@@ -91,10 +91,15 @@ class TableStore:
 
     def stage_append(self, table: Table, data: Data) -> StagedTable:
         """Add rows without checking keys."""
-        with lance_call("stage an append to", table.ref.path):
-            transaction = self._write(table, data, return_transaction=True)
-        rows = _added_rows(transaction.operation)
-        return staged_table(table, TableChange.APPEND, transaction, inserted=rows)
+        with (
+            lance_call("stage an append to", table.ref.path),
+            open_stage(self._datasets, table, data) as stage,
+        ):
+            operation = LanceOperation.Append(stage.write(data))
+            transaction = Transaction(table.version, operation)
+            return stage.staged(
+                TableChange.APPEND, transaction, {"inserted": _added_rows(operation)}
+            )
 
     def stage_upsert(self, table: Table, data: Data) -> StagedTable:
         """Insert rows by key, replacing those that exist; keys in ``data`` must be distinct."""
@@ -139,13 +144,15 @@ class TableStore:
         located = point_writes.locate_rows(table, KEY, keys)
         row_ids = point_writes.row_ids_in_order(located, KEY, keys, NEW)
         there = row_ids != NEW
-        deletions = point_writes.delete_located(self._datasets.objects, table, located)
         new = rows.filter(pa.array(~there))
         if change is TableChange.UPDATE:
             new = new.slice(0, 0)
         replaced = rows.filter(pa.array(there))
-        staged = self.stage_changes(table, deletions, replaced, row_ids[there], new)
-        return replace(staged, change=change)
+        with open_stage(self._datasets, table, replaced, new) as stage:
+            deletions = point_writes.delete_located(stage.put, table, located)
+            return self._stage_changes(
+                stage, change, table, deletions, replaced, row_ids[there], new
+            )
 
     def stage_overwrite(self, table: Table, data: Data) -> StagedTable:
         """Replace all rows, possibly by none; the schema becomes that of ``data``."""
@@ -169,11 +176,12 @@ class TableStore:
             rows = point_writes.locate_rows(table, KEY, keys.cast(pa.string()))
             if not rows.num_rows:
                 return None
-            deletions = point_writes.delete_located(self._datasets.objects, table, rows)
-            transaction = _update(table, deletions)
-            return staged_table(table, TableChange.DELETE, transaction, deleted=rows.num_rows)
+            with open_stage(self._datasets, table) as stage:
+                deletions = point_writes.delete_located(stage.put, table, rows)
+                transaction = mark_rows(table, deletions)
+                return stage.staged(TableChange.DELETE, transaction, {"deleted": rows.num_rows})
         with lance_call("stage a delete from", table.ref.path):
-            transaction, deleted = _delete_keys(table, keys.cast(pa.string()))
+            transaction, deleted = delete_keys(table, keys.cast(pa.string()))
         if not deleted:
             return None
         return staged_table(table, TableChange.DELETE, transaction, deleted=deleted)
@@ -183,7 +191,7 @@ class TableStore:
     ) -> StagedTable:
         """A streaming upsert of many rows, divided into existing and new ones."""
         with lance_call("stage an upsert into", table.ref.path):
-            transaction, deleted = _delete_keys(table, replacement.keys)
+            transaction, deleted = delete_keys(table, replacement.keys)
             replaced = self._write(table, replacement.rows)
             keep_row_ids(replaced, replacement.row_ids)
             added = [] if new is None else self._write(table, new)
@@ -198,13 +206,26 @@ class TableStore:
         new: pa.Table,
     ) -> StagedTable:
         """Stage replacements of rows already marked as deleted, and new rows; no key lookup."""
+        stage = StoreStage(self._datasets, table)
+        return self._stage_changes(stage, TableChange.UPSERT, table, deletions, rows, row_ids, new)
+
+    def _stage_changes(
+        self,
+        stage: Stage,
+        change: TableChange,
+        table: Table,
+        deletions: Deletions,
+        rows: pa.Table,
+        row_ids: np.ndarray,
+        new: pa.Table,
+    ) -> StagedTable:
         with lance_call("stage an upsert into", table.ref.path):
-            replaced = self._write(table, rows) if rows.num_rows else []
+            replaced = stage.write(rows) if rows.num_rows else []
             keep_row_ids(replaced, row_ids)
-            added = self._write(table, new) if new.num_rows else []
-        return self._stage_replacement(
-            table, _update(table, deletions), replaced, added, deletions.rows
-        )
+            added = stage.write(new) if new.num_rows else []
+        transaction = mark_rows(table, deletions)
+        counts = replace_rows(table, transaction, replaced, added, deletions.rows)
+        return stage.staged(change, transaction, counts)
 
     def stage_indexes(
         self, table: Table, specs: Sequence[IndexSpec]
@@ -267,7 +288,7 @@ class TableStore:
             keep_row_ids([metadata], row_ids)
         new = [fragment.metadata() for fragment in added]
         staged = self._stage_replacement(
-            table, _update(table, deletions), kept, new, deletions.rows
+            table, mark_rows(table, deletions), kept, new, deletions.rows
         )
         return replace(staged, sums=_sums_of([*(fragment for fragment, _ in replaced), *added]))
 
@@ -280,19 +301,8 @@ class TableStore:
         deleted: int,
     ) -> StagedTable:
         """Stage replacements of rows deleted in the same transaction, and new rows."""
-        operation: Any = transaction.operation
-        operation.new_fragments = [*replaced, *added]
-        updated = sum(fragment.physical_rows for fragment in replaced)
-        if deleted < updated:
-            raise InternalError(f"rows of '{table.ref.path}' to replace are missing")
-        return staged_table(
-            table,
-            TableChange.UPSERT,
-            transaction,
-            inserted=sum(fragment.physical_rows for fragment in added),
-            updated=updated,
-            deleted=deleted - updated,
-        )
+        counts = replace_rows(table, transaction, replaced, added, deleted)
+        return staged_table(table, TableChange.UPSERT, transaction, **counts)
 
     def _write(self, table: Table, data: Data, mode: str = "append", **options: Any) -> Any:
         """Write uncommitted rows; returns fragments, or a transaction if requested."""
@@ -314,6 +324,9 @@ class TableStore:
         moved. On S3 only the sums are noted.
         """
         for step in steps:
+            if step.upload is not None:
+                self._datasets.checksums.note_tags(step.upload.finish())
+                continue
             files = step.files
             if not self._datasets.root.is_local:
                 schema = self._base(steps[0]).schema
@@ -337,6 +350,8 @@ class TableStore:
             raise InternalError("cannot commit a write that another process staged")
         ref = staged.ref
         before = staged.base if after is None else after
+        if staged.built is not None and staged.built.version == before + 1:
+            return self._commit_built(staged, staged.built, rows_before)
         try:
             with lance_call("commit to", ref.path, writes=True):
                 committed = LanceDataset.commit(
@@ -359,14 +374,29 @@ class TableStore:
             rows = rows_before + staged.inserted - staged.deleted
         info = self._datasets.info(ref, version)
         if version != before + 1 or made_by != staged.transaction_id or info is None:
-            raise VersionMismatch(
-                f"stale view of '{ref.path}': expected to write version {before + 1}, "
-                f"but the table is at {version}",
-                hint="refresh and retry",
-                details={"expected": before, "actual": version - 1},
-            )
+            raise _lost_race(ref, before, version)
         self._datasets.keep(ref, info, committed)
         return CommittedTable(ref, version, rows, info)
+
+    def _commit_built(
+        self, staged: StagedTable, built: NextVersion, rows_before: int | None
+    ) -> CommittedTable:
+        """Create the file of a version that was built locally, after all of its other files."""
+        versions = self._datasets.next_versions
+        assert versions is not None
+        assert staged.upload is not None
+        staged.upload.finish()
+        created = versions.create(built)
+        if created is None:
+            raise _lost_race(built.ref, built.version - 1, built.version)
+        self._datasets.checksums.note_tags({built.path: created})
+        if rows_before is None:
+            rows = sum(f.metadata.num_rows for f in built.dataset.get_fragments())
+        else:
+            rows = rows_before + staged.inserted - staged.deleted
+        path = self._datasets.root.object_path(built.path)
+        info = VersionInfo(built.version, path, created.size, created.e_tag)
+        return CommittedTable(built.ref, built.version, rows, info)
 
     def _base(self, staged: StagedTable) -> LanceDataset:
         """The handle of the version that a write was staged on."""
@@ -407,43 +437,13 @@ class TableStore:
             return False
 
 
-def _delete_keys(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
-    """A transaction that deletes rows by key, and their number."""
-    if is_wide(table.schema):
-        return _delete_wide(table, keys)
-    transaction, stats = (
-        table.dataset_for(KEY)
-        .merge_insert(KEY)
-        .when_matched_delete()
-        .execute_uncommitted(pa.table({KEY: keys}))
+def _lost_race(ref: TableRef, expected: int, version: int) -> VersionMismatch:
+    return VersionMismatch(
+        f"stale view of '{ref.path}': expected to write version {expected + 1}, "
+        f"but the table is at {version}",
+        hint="refresh and retry",
+        details={"expected": expected, "actual": version - 1},
     )
-    return transaction, int(stats["num_deleted_rows"])
-
-
-def _delete_wide(table: Table, keys: pa.Array) -> tuple[Transaction, int]:
-    """As ``_delete_keys``; only keys are read. Lance would read whole rows, thousands at a time."""
-    from omnigraph.storage.tables.deltas import delete_rows, rows_where
-    from omnigraph.storage.tables.fragments import Deletions
-
-    if len(keys) <= _FEW_KEYS:
-        existing = rows_where(table, pc.field(KEY).isin(keys))
-    else:
-        row_ids = row_ids_of(table, KEY, keys)
-        existing = row_ids[row_ids != NEW]
-    deletions = delete_rows(table, existing) if len(existing) else Deletions()
-    if deletions is None:
-        raise InternalError(f"rows of '{table.ref.path}' to delete are missing")
-    return _update(table, deletions), deletions.rows
-
-
-def _update(table: Table, deletions: Deletions) -> Transaction:
-    operation = LanceOperation.Update(
-        removed_fragment_ids=list(deletions.removed),
-        updated_fragments=[FragmentMetadata.from_json(text) for text in deletions.changed],
-        new_fragments=[],
-        fields_modified=[],
-    )
-    return Transaction(table.version, operation)
 
 
 def _sums_of(fragments: Iterable[StagedFragment]) -> dict[str, FileSum]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -12,20 +13,23 @@ from lance import LanceDataset, LanceFragment
 
 from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.records import dataclass
+from omnigraph.storage.tables.conditions import columns_of
 from omnigraph.storage.tables.failures import is_unsupported_filter, lance_call
 from omnigraph.storage.tables.indexes import index_name
+from omnigraph.storage.tables.types import ROW_ADDRESS as ROW_ADDRESS
+from omnigraph.storage.tables.types import ROW_ID as ROW_ID
 from omnigraph.storage.tables.types import Coverage, TableRef
 from omnigraph.storage.tables.wide_columns import batch_rows, is_blob, is_stored_blob
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+    from lance.fragment import FragmentMetadata
 
     from omnigraph.storage.tables.datasets import Datasets
+    from omnigraph.storage.tables.warm_tables import WarmTable
 
 
 _FIRST_PIECE = 256
-ROW_ID = "_rowid"
-ROW_ADDRESS = "_rowaddr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +48,36 @@ class Table:
     """A table at one version, for reading. Thread-safe."""
 
     def __init__(
-        self, ref: TableRef, dataset: LanceDataset, datasets: Datasets | None = None
+        self,
+        ref: TableRef,
+        dataset: LanceDataset,
+        datasets: Datasets | None = None,
+        *,
+        e_tag: str | None = None,
+        open_table: Callable[[], LanceDataset] | None = None,
     ) -> None:
+        """With ``open_table``, ``dataset`` only has the facts of a version, and no files."""
         self.ref = ref
-        self._handle = dataset
+        self.e_tag = e_tag
+        self._facts = dataset
+        self._open_table = open_table
         self._datasets = datasets
         self._guard = None if datasets is None else datasets.first_reads.guard(ref, dataset)
+
+    @property
+    def _handle(self) -> LanceDataset:
+        return self._facts if self._open_table is None else self._open_table()
+
+    @property
+    def opened(self) -> LanceDataset | None:
+        """The handle, unless it would have to be opened first."""
+        return self._facts if self._open_table is None else None
 
     @property
     def dataset(self) -> LanceDataset:
         """The handle for reads without an index; checks the deletion files first."""
         if self._guard is not None:
-            self._guard.check_rows(self._handle)
+            self._guard.check_rows(self._facts)
         return self._handle
 
     def dataset_for(self, condition: object) -> LanceDataset:
@@ -88,16 +110,16 @@ class Table:
 
     @property
     def version(self) -> int:
-        return int(self._handle.version)
+        return int(self._facts.version)
 
     @property
     def schema(self) -> pa.Schema:
-        return self._handle.schema
+        return self._facts.schema
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
         """The columns with their field ids: a name may belong to another column later."""
-        return tuple((field.name(), field.id()) for field in self._handle.lance_schema.fields())
+        return tuple((field.name(), field.id()) for field in self._facts.lance_schema.fields())
 
     def scan(
         self,
@@ -129,6 +151,10 @@ class Table:
     ) -> pa.Table:
         """Like ``scan``, as one table."""
         names = None if columns is None else list(columns)
+        if names is not None and condition is not None and (warm := self.warm) is not None:
+            matches = warm.matching(names, condition, row_ids=row_ids)
+            if matches is not None:
+                return matches.select([*names, ROW_ID] if row_ids else names).slice(0, limit)
         rows = batch_rows(self.schema, names)
         with lance_call("read", self.ref.path):
             try:
@@ -145,6 +171,40 @@ class Table:
             batches = list(self._filtered(names, condition, row_ids, limit))
             empty = self.dataset.to_table(columns=names, limit=0, with_row_id=row_ids)
             return pa.Table.from_batches(batches, empty.schema)
+
+    @property
+    def warm(self) -> WarmTable | None:
+        """The rows of this version that are in memory; on S3 only."""
+        datasets = self._datasets
+        if datasets is None or datasets.warm_rows is None:
+            return None
+        from omnigraph.storage.tables.warm_tables import WarmTable
+
+        return WarmTable(
+            self.ref,
+            self._facts,
+            datasets.warm_rows,
+            lambda: self.dataset,
+            lambda: datasets.earlier(self.ref, self.version, self.e_tag),
+        )
+
+    def fragment_metadata(self, number: int) -> FragmentMetadata:
+        with lance_call("read", self.ref.path):
+            return fragments_of(self._facts, [number])[0].metadata
+
+    def deleted_rows(self, fragment: FragmentMetadata) -> np.ndarray | None:
+        """The offsets that the deletion file of a fragment lists; ``None`` for other formats."""
+        from omnigraph.storage.tables.deletion_files import is_array, read_deletions
+
+        mark, datasets = fragment.deletion_file, self._datasets
+        if datasets is None or mark is None or not is_array(mark):
+            return None
+        if (warm := self.warm) is not None:
+            return warm.deleted_rows(fragment)
+        if mark.base_id is not None:
+            return None
+        path = f"{self.ref.path}/{mark.path(fragment.id)}"
+        return read_deletions(datasets.objects.read_bytes(path), path)
 
     def _batches(
         self,
@@ -183,7 +243,7 @@ class Table:
         table with a list of them.
         """
         wanted = list(self.dataset.schema.names) if names is None else names
-        read = list(dict.fromkeys((*wanted, *_columns_of(condition, self.dataset.schema))))
+        read = list(dict.fromkeys((*wanted, *columns_of(condition, self.dataset.schema))))
         shown = [*wanted, ROW_ID] if row_ids else wanted
         left = limit
         for batch in self._batches(read, None, row_ids, None, fragments):
@@ -206,28 +266,32 @@ class Table:
     def fragments(self, numbers: Iterable[int] | None = None) -> tuple[FragmentInfo, ...]:
         """The fragments of this version, or those with some numbers, in the order of a scan."""
         with lance_call("read", self.ref.path):
-            dataset = self.dataset
+            dataset = self._facts
             wanted = dataset.get_fragments() if numbers is None else fragments_of(dataset, numbers)
             return tuple(_fragment_info(fragment) for fragment in wanted)
 
     def fragment_numbers(self) -> tuple[int, ...]:
         """The numbers of the fragments of this version, in the order of a scan."""
         with lance_call("read", self.ref.path):
-            return tuple(int(fragment.fragment_id) for fragment in self.dataset.get_fragments())
+            return tuple(int(fragment.fragment_id) for fragment in self._facts.get_fragments())
 
     def read_fragments(self, numbers: Sequence[int], columns: Sequence[str]) -> dict[int, pa.Table]:
         """Columns of the rows of some fragments, with ``_rowid`` as the last one."""
         wanted = set(numbers)
         names = list(columns)
-        size = batch_rows(self.schema, names)
-        with lance_call("read", self.ref.path):
-            rows = self.dataset.scanner(
-                columns=names,
-                fragments=fragments_of(self.dataset, wanted),
-                with_row_id=True,
-                with_row_address=True,
-                batch_size=size,
-            ).to_table()
+        rows = None
+        if (warm := self.warm) is not None:
+            rows = warm.read(names, row_ids=True, fragments=wanted, reads=False)
+        if rows is None:
+            size = batch_rows(self.schema, names)
+            with lance_call("read", self.ref.path):
+                rows = self.dataset.scanner(
+                    columns=names,
+                    fragments=fragments_of(self.dataset, wanted),
+                    with_row_id=True,
+                    with_row_address=True,
+                    batch_size=size,
+                ).to_table()
         kept = rows.select([*names, ROW_ID])
         homes = numpy_view(rows[ROW_ADDRESS]) >> np.uint64(32)
         cuts = [0, *(np.flatnonzero(np.diff(homes)) + 1).tolist(), len(homes)]
@@ -402,7 +466,13 @@ def open_table(
     check: Callable[[], None] | None = None,
 ) -> Table:
     """A table at a known version; handles are cached and shared, see ``Datasets.shared``."""
-    return Table(ref, datasets.shared(ref, version, e_tag, check), datasets)
+    versions = datasets.next_versions
+    facts = None if versions is None else versions.find(ref, version, e_tag)
+    if facts is None:
+        return Table(ref, datasets.shared(ref, version, e_tag, check), datasets, e_tag=e_tag)
+    # It is opened when its files are read.
+    open_again = partial(datasets.shared, ref, version, e_tag, check)
+    return Table(ref, facts, datasets, e_tag=e_tag, open_table=open_again)
 
 
 def fragments_of(dataset: LanceDataset, numbers: Iterable[int]) -> list[LanceFragment]:
@@ -426,16 +496,3 @@ def _fragment_info(fragment: LanceFragment) -> FragmentInfo:
         int(metadata.num_deletions),
         sum(file.file_size_bytes or 0 for file in metadata.files),
     )
-
-
-def _columns_of(condition: pc.Expression, schema: pa.Schema) -> list[str]:
-    """The columns that a condition uses: those without which it cannot be evaluated."""
-    plain = [field for field in schema if not is_stored_blob(field)]
-    empty = pa.schema(plain).empty_table()
-    columns = []
-    for field in plain:
-        try:
-            empty.drop_columns([field.name]).filter(condition)
-        except pa.ArrowInvalid:
-            columns.append(field.name)
-    return columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from omnigraph.records import dataclass
 from omnigraph.storage.checksums import FileSum, Sums
@@ -15,8 +15,16 @@ from omnigraph.storage.objects.paths import version_file
 if TYPE_CHECKING:
     from lance import Transaction
 
+    from omnigraph.storage.objects.uploads import Upload
+    from omnigraph.storage.tables.next_version import NextVersion
     from omnigraph.storage.tables.table import Table
 
+ROW_ID = "_rowid"
+ROW_ADDRESS = "_rowaddr"
+KEY = "id"
+"""The column that identifies a row of a table of a type."""
+ROWS_PER_FRAGMENT = 50_000
+"""Small fragments keep single-row upserts fast; see the commit benchmark."""
 AUTO_CLEANUP = "lance.auto_cleanup."
 """The prefix of the settings that make Lance remove versions on its own during a commit."""
 
@@ -117,6 +125,14 @@ class CommittedTable:
     info: VersionInfo
 
 
+class RowCounts(TypedDict, total=False):
+    """The numbers of rows that a staged write changes."""
+
+    inserted: int
+    updated: int
+    deleted: int
+
+
 @dataclass(frozen=True, slots=True)
 class StagedTable:
     """A write whose files are on storage and that is not committed yet.
@@ -136,7 +152,11 @@ class StagedTable:
     """Sums of files, from the processes that wrote them."""
     transaction: object = field(default=None, repr=False, compare=False)
     dataset: object = field(default=None, repr=False, compare=False)
-    """The handle of the version it was staged on, if that is ``base``."""
+    """The handle of the version it was staged on, if that is ``base`` and open."""
+    upload: Upload | None = field(default=None, repr=False, compare=False)
+    """The files, if they are still on their way to the store."""
+    built: NextVersion | None = field(default=None, repr=False, compare=False)
+    """The version that it becomes, if that was built locally."""
 
 
 class IndexKind(StrEnum):
@@ -216,7 +236,7 @@ def staged_table(
         tuple(new_files(transaction.operation)),
         sums or {},
         transaction,
-        table.dataset if base in (None, table.version) else None,
+        table.opened if base in (None, table.version) else None,
     )
 
 

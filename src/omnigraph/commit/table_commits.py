@@ -1,0 +1,117 @@
+"""Step B of a write: every table moves to its next version.
+
+On S3, where the next versions were built before, they are created at the same time. The sidecar
+names all of them, so a writer that dies meanwhile leaves nothing that recovery cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+
+from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.publisher import stale
+from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.store import GraphStore
+from omnigraph.errors import VersionMismatch
+from omnigraph.storage.objects.requests import request_pool
+from omnigraph.storage.tables.types import CommittedTable, StagedTable
+
+StagedTables = Mapping[str, Sequence[StagedTable]]
+
+
+class NothingMoved(Exception):
+    """Another writer created the next version of a table first, and no table of this write moved.
+
+    Caught by the protocol, never shown.
+    """
+
+    def __init__(self, table_key: str, error: VersionMismatch) -> None:
+        super().__init__(str(error))
+        self.table_key = table_key
+        self.error = error
+
+
+def is_built(steps: Sequence[StagedTable]) -> bool:
+    """Whether a table becomes one version that was built before: nothing can be rebased."""
+    return len(steps) == 1 and steps[0].built is not None
+
+
+def commit_tables(
+    store: GraphStore, tables: StagedTables, snapshot: Snapshot
+) -> dict[str, CommittedTable]:
+    """Commit staged tables, each exactly to its next version.
+
+    Raises ``VersionMismatch`` if another writer was first on one of them, and ``NothingMoved`` if
+    that is certain for all.
+    """
+    if all(map(is_built, tables.values())):
+        return _commit_built(store, tables, snapshot)
+    committed: dict[str, CommittedTable] = {}
+    for key in sorted(tables):
+        if committed:
+            reached(Failpoint.WRITE_BETWEEN_TABLES)
+        committed[key] = _commit_steps(store, key, tables[key], snapshot)
+    return committed
+
+
+def _commit_steps(
+    store: GraphStore, key: str, steps: Sequence[StagedTable], snapshot: Snapshot
+) -> CommittedTable:
+    before = steps[0].base
+    pin = snapshot.pin(key)
+    rows = None if pin is None else pin.row_count
+    for number, step in enumerate(steps):
+        if number:
+            reached(Failpoint.WRITE_BETWEEN_STEPS)
+        try:
+            done = store.tables.commit_staged(step, before, rows)
+        except VersionMismatch as error:
+            raise stale(key, before, int(error.details["actual"])) from error
+        before, rows = done.version, done.row_count
+    return done
+
+
+def _commit_built(
+    store: GraphStore, tables: StagedTables, snapshot: Snapshot
+) -> dict[str, CommittedTable]:
+    keys = sorted(tables)
+    if len(keys) == 1:
+        started = {keys[0]: _in_this_thread(store, keys[0], tables, snapshot)}
+    else:
+        started = {
+            key: request_pool().submit(_commit_steps, store, key, tables[key], snapshot)
+            for key in keys
+        }
+    committed: dict[str, CommittedTable] = {}
+    lost: list[tuple[str, VersionMismatch]] = []
+    errors: list[BaseException] = []
+    for key in keys:
+        if key != keys[0]:
+            reached(Failpoint.WRITE_BETWEEN_TABLES)
+        # All of them are awaited: none may arrive after an undo.
+        error = started[key].exception()
+        if error is None:
+            committed[key] = started[key].result()
+        elif isinstance(error, VersionMismatch):
+            lost.append((key, error))
+        else:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    if lost and not committed:
+        raise NothingMoved(*lost[0])
+    if lost:
+        raise lost[0][1]
+    return committed
+
+
+def _in_this_thread(
+    store: GraphStore, key: str, tables: StagedTables, snapshot: Snapshot
+) -> Future[CommittedTable]:
+    done: Future[CommittedTable] = Future()
+    try:
+        done.set_result(_commit_steps(store, key, tables[key], snapshot))
+    except Exception as error:
+        done.set_exception(error)
+    return done
