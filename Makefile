@@ -39,7 +39,8 @@ fuzz: $(STAMP)
 	$(SCRATCH) $(PY) -m pytest -n $(WORKERS) -m "fuzz or property" --hypothesis-profile=fuzz
 
 bench: $(STAMP)
-	@for each in bench/*.py; do echo "== $$each"; $(PY) "$$each" || exit 1; done
+	@missed=; for each in bench/*.py; do echo "== $$each"; $(PY) "$$each" || missed="$$missed $$each"; done; \
+	if [ -n "$$missed" ]; then echo "missed a goal or failed:$$missed"; exit 1; fi
 
 # -- the work place ----------------------------------------------------------------------------
 

@@ -90,6 +90,52 @@ assert stand_in.DataFrame is pandas.DataFrame and stand_in.api is pandas.api
     run("-c", code)
 
 
+def test_a_thread_that_begins_to_import_pandas_first_keeps_its_module():
+    code = """
+import importlib.util, sys
+import omnigraph.storage
+spec = importlib.util.spec_from_file_location(
+    "deferred", omnigraph.storage.__path__[0] + "/tables/deferred_pandas.py")
+deferred = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(deferred)
+real = deferred.import_module
+def while_another_thread_imports_pandas(name):
+    import pandas
+    return real(name)
+deferred.import_module = while_another_thread_imports_pandas
+deferred.defer_pandas()
+import pandas, pyarrow
+assert pandas.__file__ and pyarrow.table(pandas.DataFrame({"a": [1]})).to_pylist() == [{"a": 1}]
+assert pyarrow.lib._pandas_api.is_data_frame(pandas.DataFrame())
+print(len([name for name in sys.modules if name == "pandas"]))
+"""
+    assert run("-c", code) == "1\n"
+
+
+def test_threads_that_ask_a_stand_in_at_once_load_pandas_once():
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from omnigraph.storage.tables.deferred_pandas import _StandInModule
+stand_in = sys.modules["pandas"] = _StandInModule("pandas", "1.2.3")
+stand_in.close()
+seen, failed, start = [], [], threading.Barrier(8)
+def ask():
+    start.wait()
+    try:
+        seen.append(stand_in.DataFrame)
+    except BaseException as error:
+        failed.append(error)
+threads = [threading.Thread(target=ask) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+import pandas
+assert not failed, failed
+assert all(each is pandas.DataFrame for each in seen) and len(seen) == 8
+"""
+    run("-c", code)
+
+
 @pytest.fixture
 def uri(tmp_path) -> str:
     with Graph.init(tmp_path / "g.omni", SCHEMA) as graph:

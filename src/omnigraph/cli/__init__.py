@@ -44,6 +44,14 @@ def _run_as_program(arguments: list[str]) -> int:
 
     # Imports create many long-lived objects: garbage collection would take a tenth of a command.
     gc.set_threshold(20_000)
+    try:
+        return _run_within_memory(arguments)
+    finally:
+        # The process ends: searching all its objects for cycles would take another tenth.
+        gc.freeze()
+
+
+def _run_within_memory(arguments: list[str]) -> int:
     from omnigraph.exhaustion import has_memory_limit
 
     if not has_memory_limit():

@@ -31,6 +31,8 @@ _CLASSES = {
     "pandas.api.types": {"DatetimeTZDtype"},
 }
 _MODULES = {"pandas.api", "pandas.api.extensions", "pandas.api.types"}
+_LOCK = threading.Lock()
+"""Held while the stand-in is removed from ``sys.modules``, never during an import."""
 
 
 class _StandInClass(type):
@@ -63,9 +65,15 @@ def _real_class(stand_in: type) -> Any:
 
 def _load(name: str) -> ModuleType:
     """The real module."""
-    if isinstance(sys.modules.get("pandas"), _StandInModule):
-        del sys.modules["pandas"]
+    _remove_stand_in()
     return import_module(name)
+
+
+def _remove_stand_in() -> None:
+    # Of two threads the second must not remove the module that the first has begun to import.
+    with _LOCK:
+        if isinstance(sys.modules.get("pandas"), _StandInModule):
+            del sys.modules["pandas"]
 
 
 class _StandInModule(ModuleType):
@@ -106,13 +114,14 @@ def defer_pandas() -> None:
     if shim is None:
         return
     stand_in = _StandInModule("pandas", version)
-    sys.modules["pandas"] = stand_in
+    # Another thread may have begun to import pandas meanwhile.
+    if sys.modules.setdefault("pandas", stand_in) is not stand_in:
+        return
     try:
         _ = shim.have_pandas
     finally:
         stand_in.close()
-        if sys.modules.get("pandas") is stand_in:
-            del sys.modules["pandas"]
+        _remove_stand_in()
     scalar = lib.scalar
 
     def typed_scalar(value: Any, type: Any = None, **options: Any) -> Any:

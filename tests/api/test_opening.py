@@ -1,0 +1,77 @@
+"""What a new process loads to open a graph and to run one query. See bench/opening.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from omnigraph import Graph
+
+SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
+READ = """
+import sys
+from omnigraph import Graph
+LOOKUP = "query q($n: String) { match { $p: Person { name: $n } } return { $p.name } }"
+HOPS = '''query q($n: String) {
+  match { $p: Person { name: $n }  $p knows $f  $f knows $g } return { count($g) as reached } }'''
+with Graph.open(sys.argv[1], "r") as graph:
+    for query in (LOOKUP, HOPS):
+        assert len(graph.query(query, params={"n": "p1"}).rows()) == 1
+print(*sys.modules)
+"""
+# The modules of these rooms that a read may load; those of other rooms that are listed in
+# ANY_MODULE are about reading as a whole.
+MAY_LOAD = {
+    "api": "arguments engines graph handle merging query snapshot",
+    "commit": "group_members history manifest metadata names opening rows schema schema.files "
+    "schema.history snapshot store",
+    "storage": "checksums durable executor first_read lance_format lance_format.addresses "
+    "lance_format.files lance_format.manifests leases objects objects.ahead objects.derived "
+    "objects.failures objects.local objects.paths objects.s3 objects.store recorded_sums tables "
+    "tables.branch_list tables.datasets tables.deferred_compute tables.deferred_pandas "
+    "tables.failures tables.indexes tables.ledger_reader tables.table tables.types "
+    "tables.wide_columns",
+    "embed": "providers providers.choice providers.config providers.embedder providers.local",
+    "result": "columns result",
+}
+ANY_MODULE = {"lang", "plan", "read", "topology"}
+ANY_MODULE |= {"argument_checks", "errors", "escaping", "exhaustion", "logs", "progress"}
+ANY_MODULE |= {"records", "representation", "settings"}
+NEVER = {"omnigraph.read.searches", "omnigraph.read.search", "omnigraph.lang.schema.migrate"}
+LIBRARIES = {"pandas", "pydoc", "sysconfig", "polars", "duckdb", "pyspark", "msgspec", "yaml"}
+LIBRARIES |= {"http", "asyncio", "multiprocessing", "subprocess", "importlib.metadata", "email"}
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory) -> set[str]:
+    """The modules of a process that opened a graph, looked up a node and counted two hops."""
+    uri = str(tmp_path_factory.mktemp("opening") / "g.omni")
+    with Graph.init(uri, SCHEMA) as graph:
+        people = [{"type": "Person", "data": {"name": f"p{i}"}} for i in range(4)]
+        edges = [{"edge": "Knows", "from": f"p{i}", "to": f"p{i + 1}"} for i in range(3)]
+        graph.load([*people, *edges])
+    done = subprocess.run([sys.executable, "-c", READ, uri], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_read_loads_no_module_of_writers(loaded):
+    unexpected = set()
+    for name in loaded:
+        top, _, rest = name.partition(".")
+        room, _, module = rest.partition(".")
+        if top != "omnigraph" or not room or room in ANY_MODULE:
+            continue
+        if room not in MAY_LOAD or (module and module not in MAY_LOAD[room].split()):
+            unexpected.add(name)
+    assert unexpected | (loaded & NEVER) == set()
+
+
+def test_a_read_loads_no_library_that_it_does_not_need(loaded):
+    assert loaded & LIBRARIES == set()
+
+
+def test_the_number_of_modules_is_bounded(loaded):
+    assert len([name for name in loaded if name.startswith("omnigraph")]) <= 160
