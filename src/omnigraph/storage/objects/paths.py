@@ -56,9 +56,13 @@ def _form(pattern: str) -> Callable[[object], bool]:
     >>> is_table_file("nodes/40d7/tree/a/b/data/x.lance"), is_table_file("nodes/40d7/../x/data/y")
     (True, False)
     """
-    form = re.compile(pattern)
+    form: re.Pattern[str] | None = None
 
     def matches(path: object) -> bool:
+        nonlocal form
+        if form is None:
+            # At the first use: a process uses few of these patterns.
+            form = re.compile(pattern)
         return (
             isinstance(path, str)
             and len(path) <= _LONGEST

@@ -34,36 +34,35 @@ from omnigraph.storage.objects.failures import (
     unanswered,
 )
 
-# File names, which may contain anything, and source locations of the library.
-_BUILD_PATH = re.compile(r"\S*/\S*")
+# Patterns are compiled when an error is translated: importing this module compiles none.
 
-_CONFLICT = re.compile(
+# File names, which may contain anything, and source locations of the library.
+_BUILD_PATH = r"\S*/\S*"
+
+_CONFLICT = (
     "Commit conflict|commit conflict|Incompatible transaction|Too many concurrent writers"
     "|Ref conflict error"
 )
-_EXISTS = re.compile("already exists|Clone operation should not enter")
-_DENIED = re.compile("403 Forbidden|401 Unauthorized|lacked the necessary privileges")
-_CORRUPT = re.compile(
-    "Encountered corrupt|failed to decode|invalid magic|magic number|file size is too small"
-    "|Invalid range|out of range for slice|sufficient data|correct footer",
-    re.I,
+_EXISTS = "already exists|Clone operation should not enter"
+_DENIED = "403 Forbidden|401 Unauthorized|lacked the necessary privileges"
+_CORRUPT = (
+    "(?i)Encountered corrupt|failed to decode|invalid magic|magic number|file size is too small"
+    "|Invalid range|out of range for slice|sufficient data|correct footer"
 )
 # These parts of Lance refuse only what they read from a file, never an argument of ours.
-_READER = re.compile(r"/lance-(file|encoding)/src/")
-_REFUSED = re.compile(
+_READER = r"/lance-(file|encoding)/src/"
+_REFUSED = (
     "Invalid user input|with different schema|No match for FieldRef|no kernel matching"
     "|(found|exist) in schema"
 )
-_GONE = re.compile("404 Not Found")
-_TRANSIENT = re.compile(
-    r"503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error", re.I
-)
-_MISSING = re.compile("not found|does not exist", re.I)
+_GONE = "404 Not Found"
+_TRANSIENT = r"(?i)503|429|SlowDown|timed? ?out|connection|error sending request|Generic S3 error"
+_MISSING = "(?i)not found|does not exist"
 # Also raised for a directory that is removed while a file is written into it.
-_NO_FILE = re.compile(r"\(os error 2\)")
+_NO_FILE = r"\(os error 2\)"
 _PANIC = "PanicException"
-_UNPROCESSABLE = re.compile(r"\AUnprocessable: ")
-_NO_FILTER = re.compile(
+_UNPROCESSABLE = r"\AUnprocessable: "
+_NO_FILTER = (
     "not yet supported by Substrait|Unsupported Substrait|representing unsafe casts"
     "|__unlikely_name_placeholder"
 )
@@ -92,8 +91,8 @@ def translate_lance(
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
         return shortage
-    message = _BUILD_PATH.sub(" ", str(error))
-    if isinstance(error, CommitConflictError) or _CONFLICT.search(message):
+    message = re.sub(_BUILD_PATH, " ", str(error))
+    if isinstance(error, CommitConflictError) or re.search(_CONFLICT, message):
         return Conflict(f"{text}: another writer was faster", hint="refresh and retry")
     if isinstance(error, OSError) and error.errno is not None:
         return translate(error, action, target, writes=writes)
@@ -101,22 +100,24 @@ def translate_lance(
     definite = disk_refusal(code, text)
     if definite is not None:
         return definite
-    if _DENIED.search(message):
+    if re.search(_DENIED, message):
         return denied(text)
     # Lance also reports a file as damaged that merely could not be opened.
     failed = None if writes else system_failure(code, text)
     if failed is not None:
         return failed
-    if _CORRUPT.search(message) or (not writes and _READER.search(str(error))):
+    if re.search(_CORRUPT, message) or (not writes and re.search(_READER, str(error))):
         return _damaged(text)
     # By type where there is one: a missing column is not a missing object.
-    if _REFUSED.search(message) or isinstance(error, TypeError | KeyError | NotImplementedError):
+    if re.search(_REFUSED, message) or isinstance(
+        error, TypeError | KeyError | NotImplementedError
+    ):
         return InternalError(f"{text}: the call was refused")
-    if _EXISTS.search(message):
+    if re.search(_EXISTS, message):
         return AlreadyExists(f"{text}: it exists already")
-    if not _GONE.search(message) and _TRANSIENT.search(message):
+    if not re.search(_GONE, message) and re.search(_TRANSIENT, message):
         return unanswered(text, writes)
-    if _MISSING.search(message) or (_NO_FILE.search(message) and not writes):
+    if re.search(_MISSING, message) or (re.search(_NO_FILE, message) and not writes):
         return StorageMissing(f"{text}: it does not exist")
     if isinstance(error, pa.ArrowInvalid):
         return _damaged(text)
@@ -147,7 +148,7 @@ def index_build(index: str, table: str) -> Iterator[None]:
             raise failure from error
         # Failures of the store or the disk are ``OSError``, whatever their text.
         is_call = isinstance(error, TypeError | ValueError | NotImplementedError)
-        if not isinstance(error, OSError) and (is_call or _UNPROCESSABLE.search(str(error))):
+        if not isinstance(error, OSError) and (is_call or re.search(_UNPROCESSABLE, str(error))):
             raise UnfitValues(str(failure)) from error
         raise StorageUnavailable(
             f"cannot {action} '{table}': a request of the build failed", hint="repeat later"
@@ -156,7 +157,7 @@ def index_build(index: str, table: str) -> Iterator[None]:
 
 def is_unsupported_filter(error: Exception) -> bool:
     """Whether Lance refused a condition only because it cannot express it."""
-    return _NO_FILTER.search(str(error)) is not None
+    return re.search(_NO_FILTER, str(error)) is not None
 
 
 def _damaged(text: str) -> StorageCorrupt:
