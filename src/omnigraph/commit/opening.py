@@ -18,13 +18,14 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
 
     A read-only handle recovers nothing, and reads the schema of the newest state from the manifest.
     """
-    if not store.root.is_local:
-        # An unreachable server fails here in seconds; Lance waits for minutes.
-        store.schema_files.present()
+    # An unreachable server fails here in seconds; Lance waits for minutes.
+    present = None if store.root.is_local else store.schema_files.present()
     if not writable:
         newest = store.manifest(None).current()
-        only_main = list_branches(store.datasets) == ["main"]
-        files = store.schema_files.load(allow_missing=only_main)
+        # Usually all three files exist, and the branches need not be listed.
+        present = store.schema_files.present() if present is None else present
+        may_lack = len(present) < 3 and list_branches(store.datasets) == ["main"]
+        files = store.schema_files.load(allow_missing=may_lack)
         return contract_at(store, files, newest), []
     from omnigraph.commit.checked_writes import ensure_readable
     from omnigraph.commit.lifecycle import recover
