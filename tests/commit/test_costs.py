@@ -171,7 +171,7 @@ def traffic(reads: int, writes: int = 0, lists: int = 0, deletes: int = 0, opens
         (read_warm, traffic(4)),
         (read_after_another, traffic(5)),
         (open_cold, traffic(13, lists=3, opens=1)),
-        (open_cold_to_read, traffic(6, lists=2, opens=2)),
+        (open_cold_to_read, traffic(6, lists=1, opens=1)),
         (commit_to_a_small_table, traffic(5, writes=3, lists=1, deletes=1)),
     ],
 )

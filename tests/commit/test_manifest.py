@@ -25,7 +25,7 @@ from omnigraph.errors import (
     OutcomePending,
     StorageCorrupt,
 )
-from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger_reader import LedgerReader
 from tests.commit.world import (
     COMPANY,
     KNOWS,
@@ -489,13 +489,13 @@ def test_the_schema_contract_is_looked_at_once_for_each_operation(graph, monkeyp
 def reads(monkeypatch):
     """The parts that readers of a manifest read, one entry for each read."""
     seen = []
-    real = Ledger.read
+    real = LedgerReader.read
 
     def spy(self, columns=None, condition=None, fragments=None, **more):
         seen.append(None if fragments is None else sorted(fragments))
         return real(self, columns, condition, fragments, **more)
 
-    monkeypatch.setattr(Ledger, "read", spy)
+    monkeypatch.setattr(LedgerReader, "read", spy)
     return seen
 
 

@@ -16,9 +16,9 @@ from omnigraph.errors import BranchNotFound, HistoryGone, StorageMissing
 from omnigraph.maintain.cleanup.retention import cleanup_policy
 from omnigraph.maintain.cleanup.run import clean_up
 from omnigraph.maintain.running_writes import recover_writes
-from omnigraph.storage.tables import inline
+from omnigraph.storage.tables import branch_list
 from omnigraph.storage.tables.failures import lance_call
-from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger_reader import LedgerReader
 from omnigraph.topology.cache import TableCache
 
 SCHEMA = """
@@ -156,13 +156,13 @@ def test_a_branch_that_goes_while_it_is_opened_is_not_found(graph, monkeypatch):
     graph.append(person("Grace"), branch="b")
 
     def opened(datasets, ref, version=None):
-        ledger = Ledger.open(datasets, ref, version)
+        ledger = LedgerReader.open(datasets, ref, version)
         if ref.branch == "b" and "b" in graph.branches.list():
             graph.branches.delete("b")
         return ledger
 
     with Graph.open(graph.uri, "r") as reader:
-        monkeypatch.setattr(manifest, "Ledger", SimpleNamespace(open=opened))
+        monkeypatch.setattr(manifest, "LedgerReader", SimpleNamespace(open=opened))
         with pytest.raises(BranchNotFound, match="branch 'b' not found"):
             reader.snapshot("b")
 
@@ -178,6 +178,6 @@ def test_a_branch_that_goes_while_branches_are_listed_is_no_failure(graph, monke
         if failures:
             raise failures.pop()
 
-    monkeypatch.setattr(inline, "lance_call", called)
+    monkeypatch.setattr(branch_list, "lance_call", called)
     assert graph.branches.list() == ["main", "b"]
     assert failures == []

@@ -8,6 +8,7 @@ from omnigraph.commit.manifest import list_branches
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at
 from omnigraph.commit.store import GraphStore
+from omnigraph.errors import SchemaDrift
 
 if TYPE_CHECKING:
     from omnigraph.commit.recovery import Recovered
@@ -18,15 +19,12 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
 
     A read-only handle recovers nothing, and reads the schema of the newest state from the manifest.
     """
-    # An unreachable server fails here in seconds; Lance waits for minutes.
-    present = None if store.root.is_local else store.schema_files.present()
+    if not store.root.is_local:
+        # An unreachable server fails here in seconds; Lance waits for minutes.
+        store.schema_files.present()
     if not writable:
         newest = store.manifest(None).current()
-        # Usually all three files exist, and the branches need not be listed.
-        present = store.schema_files.present() if present is None else present
-        may_lack = len(present) < 3 and list_branches(store.datasets) == ["main"]
-        files = store.schema_files.load(allow_missing=may_lack)
-        return contract_at(store, files, newest), []
+        return contract_at(store, _load_to_read(store), newest), []
     from omnigraph.commit.checked_writes import ensure_readable
     from omnigraph.commit.lifecycle import recover
     from omnigraph.commit.relocation import heal_if_moved
@@ -44,3 +42,13 @@ def open_contract(store: GraphStore, *, writable: bool) -> tuple[Contract, list[
     if len(store.schema_files.present()) < 3:
         return store.schema_files.bootstrap(list_branches(store.datasets) == ["main"]), recovered
     return store.schema_files.load(), recovered
+
+
+def _load_to_read(store: GraphStore) -> Contract:
+    """The schema files; a graph without other branches than main may lack derived ones."""
+    try:
+        return store.schema_files.load()
+    except SchemaDrift:
+        if len(store.schema_files.present()) == 3 or list_branches(store.datasets) != ["main"]:
+            raise
+        return store.schema_files.load(allow_missing=True)
