@@ -129,6 +129,10 @@ _MERGED: tuple[dict[str, Any], ...] = (
     {"edge": "WorksAt", "from": "Grace", "to": "Beta", "data": {"id": "w9"}},
 )
 
+_NEW_ROWS = tuple(
+    record for record in _MERGED if record["data"] not in ({"id": "k1"}, {"name": "Ada"})
+)
+
 
 def mutate(root: Path, durability: str = "disk") -> Iterator[None]:
     """A new company, a new person and a change of another one."""
@@ -178,6 +182,14 @@ def merge_in_streams(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, actor="ana", durability=durability)
     yield
     graph.load(_MERGED)
+
+
+def append_directly(root: Path, durability: str = "disk") -> Iterator[None]:
+    """A load that is written while it is read: rows lie beside their tables before it ends."""
+    spool._DIRECT = 0
+    graph = Graph.open(root, actor="ana", durability=durability)
+    yield
+    graph.load(_NEW_ROWS, "append")
 
 
 def merge_in_splits(root: Path, durability: str = "disk") -> Iterator[None]:

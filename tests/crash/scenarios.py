@@ -339,6 +339,7 @@ WRITERS = (
     ),
     Scenario("merge several tables", operations.merge_several, befriended, ALL),
     Scenario("merge in streams", operations.merge_in_streams, befriended, ALL),
+    Scenario("append while reading", operations.append_directly, befriended, ALL),
     Scenario("merge in shares", operations.merge_in_splits, befriended, ALL),
     Scenario("shares on a branch", operations.merge_in_splits_on_branch, branched, ALL),
     Scenario("shares over an orphan", operations.merge_in_splits_on_branch, with_an_orphan, ALL),

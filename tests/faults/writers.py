@@ -137,6 +137,14 @@ def spilled_load(root: Path) -> Iterator[None]:
     graph.load([{"type": "Person", "data": {"name": n}} for n in ("Ada", "Grace", "Hal")])
 
 
+def direct_load(root: Path) -> Iterator[None]:
+    """A load whose rows are written while it is read."""
+    spool._DIRECT = 0
+    graph = Graph.open(root, actor="ana")
+    yield
+    graph.load([{"type": "Person", "data": {"name": n}} for n in ("Grace", "Hal")], "append")
+
+
 def store_topology(root: Path) -> Iterator[None]:
     """A query that keeps what it computed for later processes."""
     persisted._WORTH_IT = 0
@@ -169,6 +177,7 @@ _OWN = (
     Scenario("apply a drop", drop_property, tall, BOTH),
     Scenario("delete a tag", delete_tag, tagged, _PEOPLE),
     Scenario("load that spills", spilled_load, plain, _PEOPLE),
+    Scenario("load that writes while it reads", direct_load, plain, _PEOPLE),
     Scenario("store a topology", store_topology, plain, BOTH),
 )
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.schema.catalog import EntityType
@@ -52,6 +53,9 @@ class RowSource(Protocol):
     def select(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows, in memory."""
 
+    def distinct(self, column: str) -> pa.Array:
+        """The values of a column, each once; there may be more after rows were dropped."""
+
     def data(self) -> Data:
         """All columns, to be staged; a stream for many rows."""
 
@@ -85,6 +89,9 @@ class TableRows:
 
     def select(self, columns: Sequence[str]) -> pa.Table:
         return self.table.select(list(columns))
+
+    def distinct(self, column: str) -> pa.Array:
+        return pc.unique(self.table[column])
 
     def data(self) -> Data:
         return self.table
@@ -126,6 +133,12 @@ class TableDelta:
         if self.rows is None:
             return self.entity_type.arrow_schema().empty_table()[name]
         return self.rows.select([name])[name]
+
+    def distinct(self, name: str) -> pa.Array:
+        """The values of a column of the rows, see ``RowSource.distinct``."""
+        if self.rows is None:
+            return pc.unique(self.column(name))
+        return self.rows.distinct(name)
 
     @property
     def is_empty(self) -> bool:

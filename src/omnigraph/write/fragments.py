@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.commit.write_request import WriteView
-from omnigraph.errors import InternalError, OmniGraphError
+from omnigraph.errors import InternalError, OmniGraphError, SchemaChanging
 from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.records import dataclass
 from omnigraph.storage.executor import Executor
@@ -93,8 +94,11 @@ class FragmentRows:
         locate: Locate,
         ledger: FragmentLedger,
         replacer: Replacer | None = None,
+        distinct: Mapping[str, pa.Array] | None = None,
     ) -> None:
+        """``distinct`` has the values of columns that were collected when they were written."""
         self.entity_type = entity_type
+        self._distinct = distinct or {}
         self._target = target
         self._fragments = tuple(fragments)
         self._executor = executor
@@ -120,6 +124,11 @@ class FragmentRows:
         batches = (batch.select(list(columns)) for batch in self._batches(columns))
         rows = pa.Table.from_batches((_plain(batch, schema) for batch in batches), schema)
         return rows.take(pa.array(self._numbers())) if len(self._dropped) else rows
+
+    def distinct(self, column: str) -> pa.Array:
+        if column in self._distinct:
+            return self._distinct[column]
+        return pc.unique(self.select([column])[column])
 
     def _numbers(self) -> np.ndarray:
         """The numbers of the remaining rows among all."""
@@ -185,7 +194,10 @@ class FragmentRows:
     def stage(self, view: WriteView, table: Table, effect: Effect) -> StagedTable | None:
         """Stage the remaining rows."""
         if table.ref.path != self._target.path:
-            raise InternalError(f"rows for '{self._target.path}' meet '{table.ref.path}'")
+            raise SchemaChanging(
+                f"'{self.entity_type.name}' got another table while its rows were written",
+                hint="repeat the load under the new schema",
+            )
         locator = view.locate_table(table)
         fragments = self._kept(locator)
         if effect is Effect.UPSERT:

@@ -75,6 +75,9 @@ class KeySplit:
             kept.append(pa.Table.from_batches([batch]))
         return pa.concat_tables([empty, *kept]).select(list(columns))
 
+    def distinct(self, column: str) -> pa.Array:
+        return pc.unique(self.select([column])[column])
+
     def data(self) -> Data:
         return self.select(self.columns)
 

@@ -36,6 +36,7 @@ from omnigraph.logs import logger
 from omnigraph.write.delta import Effect, RowSource, TableDelta
 from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, TypeRows
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
+from omnigraph.write.load.direct import direct_writes
 from omnigraph.write.load.intake import Intake
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.rejects import Rejects, file_and_line, open_rejects, violation_reject
@@ -167,6 +168,7 @@ class Load:
         """
         is_small = 0 < sum(self.rows().values()) <= MOST_ROWS
         is_local = isinstance(self._keys, InMemoryKeys)
+        is_local &= not any(spool.is_large for spool in self._spools.values())
         reports = self._intake.rejects.has_room or self._job.on_progress is not None
         if not is_small or not is_local or reports or self.is_strict:
             return None
@@ -284,9 +286,13 @@ class LoadReader(Protocol):
 def read_locally(
     store: GraphStore, catalog: Catalog, job: LoadJob, destination: LoadDestination, base: Snapshot
 ) -> Iterator[Load]:
-    """Read everything in this process; the spooled rows are deleted at the end of the block."""
-    with _spool_folder() as folder, open_rejects(job.rejects, job.data) as rejects_file:
-        spools = Spools(Path(folder))
+    """Read everything in this process; spooled and unstaged rows are deleted at the end."""
+    with (
+        _spool_folder() as folder,
+        open_rejects(job.rejects, job.data) as rejects_file,
+        direct_writes(store, base, job, destination) as direct,
+    ):
+        spools = Spools(Path(folder), direct)
         intake = Intake(
             catalog,
             spools.open,

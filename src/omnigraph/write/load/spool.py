@@ -1,7 +1,8 @@
 """Holds decoded rows of one type until they are validated and staged.
 
-Few rows stay in memory, many are written to a temporary file, so a load of any size keeps only the
-columns that a rule needs in memory. Each row has its source line.
+Few rows stay in memory. Many are written as fragments of their table by another thread, or to a
+temporary file where that cannot be, so a load of any size keeps only the columns that a rule needs
+in memory. Each row has its source line.
 """
 
 from __future__ import annotations
@@ -12,15 +13,20 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from omnigraph.errors import StorageFull
 from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.storage.objects.failures import translate
 from omnigraph.storage.tables.store import Data
+from omnigraph.write.fragments import FragmentRows
+from omnigraph.write.load.direct import DirectWrites, FragmentWriter
 
 SOURCE_LINE = "source_line~"
 _IN_MEMORY = 64 << 20
+# Above it, rows are written to their table while more are read.
+_DIRECT = 8 << 20
 
 
 def spooled_schema(entity_type: EntityType) -> pa.Schema:
@@ -48,8 +54,17 @@ class Spool:
 
     is_judged = True
 
-    def __init__(self, entity_type: EntityType, folder: Path, budget: Budget) -> None:
+    def __init__(
+        self,
+        entity_type: EntityType,
+        folder: Path,
+        budget: Budget,
+        direct: DirectWrites | None = None,
+    ) -> None:
+        """With ``direct``, many rows are written to their table instead of a temporary file."""
         self.entity_type = entity_type
+        self._direct = direct
+        self._fragments: FragmentWriter | None = None
         self._path = folder / f"{entity_type.table_key.replace(':', '-')}.arrow"
         self._budget = budget
         self._rows = entity_type.arrow_schema()
@@ -66,6 +81,9 @@ class Spool:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows; the last column is their source line."""
+        if self._fragments is not None:
+            self._fragments.add(batch)
+            return
         self._total += batch.num_rows
         self._counts.append(batch.num_rows)
         if self._writer is not None:
@@ -76,6 +94,19 @@ class Spool:
         self._bytes += batch.nbytes
         if not self._budget.take(batch.nbytes):
             self._spill()
+        elif self._direct is not None and self._bytes > _DIRECT:
+            self._write_directly(self._direct)
+
+    def _write_directly(self, direct: DirectWrites) -> None:
+        """Write all rows as fragments from now on, if the type allows it."""
+        self._direct = None
+        if not FragmentWriter.fits(self._total, self._bytes) or not direct.takes(self.entity_type):
+            return
+        self._fragments = direct.open(self.entity_type)
+        for batch in self._batches:
+            self._fragments.add(batch)
+        self._batches.clear()
+        self._budget.give_back(self._bytes)
 
     def _spill(self) -> None:
         with temporary_files():
@@ -93,6 +124,10 @@ class Spool:
                 self._writer.close()
                 self._sink.close()
             self._sink = None
+
+    def rows(self) -> Spool | FragmentRows:
+        """The rows after the end of the input, wherever they are."""
+        return self if self._fragments is None else self._fragments.close()
 
     @property
     def is_large(self) -> bool:
@@ -121,6 +156,9 @@ class Spool:
         names = list(columns)
         schema = pa.schema([self.schema.field(name) for name in names])
         return pa.Table.from_batches(self._kept(names), schema)
+
+    def distinct(self, column: str) -> pa.Array:
+        return pc.unique(self.select([column])[column])
 
     def data(self) -> Data:
         names = self._rows.names
@@ -187,22 +225,23 @@ class Spool:
 class Spools:
     """One spool for each type of a load."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, direct: DirectWrites | None = None) -> None:
         self._folder = folder
+        self._direct = direct
         self._budget = Budget()
         self._open: dict[str, Spool] = {}
 
     def open(self, entity_type: EntityType) -> Spool:
         """The spool of a type."""
         return self._open.setdefault(
-            entity_type.table_key, Spool(entity_type, self._folder, self._budget)
+            entity_type.table_key, Spool(entity_type, self._folder, self._budget, self._direct)
         )
 
-    def close(self) -> dict[str, Spool]:
-        """End the input; returns all spools by table key."""
+    def close(self) -> dict[str, Spool | FragmentRows]:
+        """End the input; returns the rows of all types by table key."""
         for spool in self._open.values():
             spool.close()
-        return {key: self._open[key] for key in sorted(self._open)}
+        return {key: self._open[key].rows() for key in sorted(self._open)}
 
 
 @contextmanager

@@ -269,17 +269,17 @@ class InMemoryFinder:
     # -- endpoints -----------------------------------------------------------------------
 
     def missing_ends(self, delta: TableDelta, end: str, node_key: str) -> Iterator[Dangling]:
-        column = delta.column(end)
-        missing = self._missing(node_key, column)
+        missing = self._missing(node_key, delta.distinct(end))
         if not len(missing):
             return
+        column = delta.column(end)
         mask = pc.is_in(column, value_set=missing)
         ids = delta.column(KEY)
         for position in pc.indices_nonzero(mask).to_pylist():
             yield Dangling(ids[position].as_py(), column[position].as_py(), position)
 
-    def _missing(self, node_key: str, column: pa.ChunkedArray) -> pa.Array:
-        wanted = pc.unique(column)
+    def _missing(self, node_key: str, wanted: pa.Array) -> pa.Array:
+        """Those of the distinct ids that no node has."""
         delta = self._deltas.get(node_key)
         if delta is not None and delta.num_rows:
             new = delta.column(KEY).combine_chunks()
