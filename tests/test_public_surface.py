@@ -39,6 +39,8 @@ def test_all_is_pinned():
         "backup_points",
         "prune_backup",
         "verify_graph",
+        "PreparedRead",
+        "PreparedMutation",
         "Result",
         "Explanation",
         "Cancel",

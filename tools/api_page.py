@@ -43,7 +43,7 @@ the graph was opened with. `None` means *not given*: no limit, no restriction, t
 SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Graph", ("Graph",)),
     ("Snapshots", ("GraphSnapshot", "BlobInfo", "ReadOnlyDataset")),
-    ("Results", ("Result", "Explanation", "Cancel")),
+    ("Results", ("PreparedRead", "PreparedMutation", "Result", "Explanation", "Cancel")),
     ("Branches and tags", ("GraphBranches", "GraphTags", "Commit", "Tag")),
     ("Writes", ("Receipt", "LoadReceipt", "LoadMode", "TableCounts", "Durability", "Recovered")),
     ("Merges", ("MergeReport", "Conflicts", "RowConflict", "ConflictKind")),
@@ -176,7 +176,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
     for name, raw in members(cls).items():
         if isinstance(raw, classmethod | staticmethod):
             raw = raw.__func__
-        if inspect.isfunction(raw) and not name.startswith("_"):
+        if inspect.isfunction(raw) and (name == "__call__" or not name.startswith("_")):
             yield name, raw
 
 

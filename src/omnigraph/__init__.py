@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from omnigraph.api.query import Explanation
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
+    from omnigraph.api.statements import PreparedMutation, PreparedRead
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
     from omnigraph.commit.history import Commit, CommitGroup, Tag
     from omnigraph.commit.metadata import LoadReceipt, Receipt, SchemaEvent, TableCounts
@@ -123,6 +124,7 @@ _NAMES = {
     "api.backup": "restore clone backup_points prune_backup",
     "result.result": "Result",
     "api.query": "Explanation",
+    "api.statements": "PreparedMutation PreparedRead",
     "read.limits": "Cancel",
     "progress": "Progress OnProgress",
     "storage.tables.read_only": "ReadOnlyDataset",
@@ -180,7 +182,16 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 __all__ = ["__version__", "Graph", "GraphSnapshot", "GraphBranches", "GraphTags", "GraphChanges"]
 __all__ += ["GraphSchema", "GraphIndexes", "GraphEmbeddings", "GraphMaintenance"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
-__all__ += ["Result", "Explanation", "Cancel", "Progress", "OnProgress", "BlobInfo"]
+__all__ += [
+    "PreparedRead",
+    "PreparedMutation",
+    "Result",
+    "Explanation",
+    "Cancel",
+    "Progress",
+    "OnProgress",
+    "BlobInfo",
+]
 __all__ += ["ReadOnlyDataset"]
 __all__ += ["Receipt", "LoadReceipt", "LoadMode", "LoadData", "Rows", "TableCounts", "Durability"]
 __all__ += ["Engine", "Mode"]

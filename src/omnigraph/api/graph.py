@@ -16,37 +16,31 @@ from omnigraph.api.arguments import (
     Label,
     Location,
     Natural,
-    Params,
-    QuerySource,
     SchemaSource,
     TypesByFile,
     public,
     source_of,
 )
 from omnigraph.api.engines import Engine, SparkLike
-from omnigraph.api.handle import Handle, Mode, SnapshotContext, parse_location
+from omnigraph.api.handle import Handle, Mode, parse_location
 from omnigraph.api.merging import GraphMerging
-from omnigraph.api.query import run_query
-from omnigraph.api.snapshot import GraphSnapshot, context_of
+from omnigraph.api.queries import GraphQueries
+from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import Commit, History, SnapshotRef
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import EmbeddingConfig
-from omnigraph.errors import InputError
 from omnigraph.escaping import escape
-from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.progress import OnProgress
-from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.representation import html_table
-from omnigraph.result.result import Result
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
 
 
-class Graph(GraphMerging):
+class Graph(GraphQueries, GraphMerging):
     """An open graph. Use it as a context manager, or call ``close``.
 
     >>> import tempfile, pyarrow as pa
@@ -299,107 +293,7 @@ class Graph(GraphMerging):
         ref = SnapshotRef(branch, commit, tag, version, at)
         return GraphSnapshot(self._handle, self._handle.read(ref))
 
-    # -- reading -------------------------------------------------------------------------
-
-    @public
-    def query(
-        self,
-        source: QuerySource,
-        name: str | None = None,
-        params: Params | None = None,
-        branch: str = "main",
-        snapshot: GraphSnapshot | None = None,
-        *,
-        at: datetime | str | None = None,
-        engine: Engine = "auto",
-        spark: SparkLike = None,
-        timeout: float | None = None,
-        max_rows: int | None = None,
-        max_memory: int | None = MEMORY,
-        cancel: Cancel | None = None,
-    ) -> Result:
-        """Run a query that reads, on one snapshot.
-
-        ``source`` is ``.gq`` text or a path. It reads the newest state of a branch, a ``snapshot``,
-        or the state ``at`` a time, a tag or a commit. ``timeout`` (seconds), ``max_rows``,
-        ``max_memory`` (bytes of intermediate rows) and ``cancel`` limit it; ``None`` means no
-        limit.
-
-        ``engine`` is ``local`` (this process), ``spark``, or ``auto``: Spark if ``spark``, a
-        session or a configuration to start one, is passed. Both return the same rows.
-
-        Raises:
-            QueryError: the query is invalid, or changes the graph.
-            ParameterError: a parameter is missing or does not fit.
-            LimitExceeded: a limit was reached.
-            Cancelled: ``cancel`` was set.
-            NotFound: the query, branch, tag or commit does not exist.
-
-        >>> text = "query q($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
-        >>> graph.query(text, params={"n": "Ada"}).rows()
-        [{'p.age': 36}]
-        """
-        limits = Limits(timeout, max_rows, max_memory, cancel)
-        handle = self._handle
-
-        def resolve() -> SnapshotContext:
-            if snapshot is None:
-                return handle.read(SnapshotRef(branch, at=at))
-            if at is None and branch == "main":
-                handle.check()
-                return context_of(snapshot, handle)
-            raise InputError("pass only one of branch, snapshot and at")
-
-        return run_query(handle, resolve, source, name, params, limits, engine, spark)
-
     # -- writing -------------------------------------------------------------------------
-
-    @public
-    def mutate(
-        self,
-        source: QuerySource,
-        name: str | None = None,
-        params: Params | None = None,
-        branch: str = "main",
-        *,
-        if_commit: str | None = None,
-        idempotency_key: Label | None = None,
-        allow_local_files: bool = False,
-        actor: Actor | None = None,
-    ) -> omnigraph.Receipt:
-        """Run a mutation: all of its statements in one commit, or none.
-
-        ``source`` is ``.gq`` text or a path. With ``if_commit`` it only runs on top of that commit;
-        with an ``idempotency_key`` it runs once, and a repeated call returns the first receipt. A
-        Blob that refers to a local file is refused unless ``allow_local_files`` is set.
-
-        Raises:
-            QueryError: the mutation is invalid.
-            IntegrityError: the changed rows would violate the schema.
-            PreconditionFailed: the branch is not at ``if_commit``.
-            Conflict: other writers kept changing the same rows.
-            OutcomePending: the outcome is not known yet.
-            ReadOnly: the graph is open for reading.
-
-        >>> receipt = graph.mutate('query add() { insert Person { name: "Alan" } }')
-        >>> receipt.affected_nodes, graph.snapshot().count("Person")
-        (1, 3)
-        """
-        from omnigraph.write.mutation import mutate
-
-        contract = self._handle.write(normal_branch(branch))
-        plan = self._handle.plans.mutation(contract.catalog, source_of(source, "<query>"), name)
-        return mutate(
-            self._handle.store,
-            contract,
-            plan,
-            convert_params(plan.params, params),
-            normal_branch(branch),
-            self._handle.writer(actor),
-            if_commit=if_commit,
-            idempotency_key=idempotency_key,
-            allow_local_files=allow_local_files,
-        )
 
     @public
     def load(

@@ -40,6 +40,7 @@ from omnigraph.records import dataclass
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 
 if TYPE_CHECKING:
+    from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.spark.session.engine import SparkEngine
 
 
@@ -58,28 +59,42 @@ def run_query(
     Errors are raised here, not when rows are read. A query in this process passes the gate for
     small queries; a query on Spark does not, and its engine is closed with the result.
     """
+
+    def compiled(catalog: Catalog) -> PreparedQuery:
+        return handle.plans.read(catalog, source_of(source, "<query>"), name)
+
     if runs_on_spark(engine, spark):
         context = resolve()
-        return _first_rows(handle, context, source, name, params, limits, handle.spark.open(spark))
+        return _first_rows(handle, context, compiled, params, limits, handle.spark.open(spark))
+    return run_prepared(handle, resolve, compiled, params, limits)
+
+
+def run_prepared(
+    handle: Handle,
+    resolve: Callable[[], SnapshotContext],
+    compiled: Callable[[Catalog], PreparedQuery],
+    params: Mapping[str, Any] | None,
+    limits: Limits,
+) -> Result:
+    """The rows of a query, computed in this process; ``compiled`` is the query under a schema."""
     # A remote state is resolved before the gate, so that no query holds it during network I/O.
     remote = None if handle.store.root.is_local else resolve()
     with GATE:
         context = remote or resolve()
-        return _first_rows(handle, context, source, name, params, limits, None)
+        return _first_rows(handle, context, compiled, params, limits, None)
 
 
 def _first_rows(
     handle: Handle,
     context: SnapshotContext,
-    source: str | PathLike[str],
-    name: str | None,
+    compiled: Callable[[Catalog], PreparedQuery],
     params: Mapping[str, Any] | None,
     limits: Limits,
     spark: SparkEngine | None,
 ) -> Result:
     """A result whose first batch has been computed."""
     try:
-        prepared = _prepared(handle, context, source, name)
+        prepared = _in_order(compiled(context.catalog), context)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
         guard = ResourceGuard(limits)
         guard.check()
@@ -97,11 +112,11 @@ def _first_rows(
             spark.close()
         raise
     return Result(
-        columns_of(plan),
+        prepared.once("columns", columns_of),
         _joined(first, batches, context),
         query_name=plan.name,
         target=context.target,
-        links=links_of(plan),
+        links=prepared.once("links", links_of),
         close=None if spark is None else spark.close,
         schema=prepared.info.schema,
     )

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ from omnigraph.plan.order import order_steps
 from omnigraph.plan.statistics import TableSizes, text_key
 from omnigraph.records import dataclass
 
+T = TypeVar("T")
 _SEARCHES = typed.TextMatch | typed.Score
 
 
@@ -128,6 +130,15 @@ class PreparedQuery:
     _orders: dict[TableSizes, PreparedQuery] = field(
         default_factory=dict, compare=False, repr=False
     )
+
+    _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, name: str, derive: Callable[[ReadPlan], T]) -> T:
+        """Something that depends on the plan but not on its parameters; computed once."""
+        if name not in self._derived:
+            self._derived[name] = derive(self.plan)
+        value: T = self._derived[name]
+        return value
 
     @classmethod
     def of(cls, catalog: Catalog, plan: ReadPlan) -> PreparedQuery:
