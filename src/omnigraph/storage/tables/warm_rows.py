@@ -33,7 +33,7 @@ MOST_ROWS = 20_000
 """Tables with more rows are read by Lance, with its indexes."""
 _MOST_BYTES = 32 << 20
 _MOST_DELETIONS = 1_024
-_MOST_ASSEMBLED, _MOST_CHUNKS = 16, 32
+_MOST_CHUNKS = 32
 FolderOf = Callable[[int | None], str]
 """The copy of a table that holds a file, by the base id of the file."""
 
@@ -143,9 +143,18 @@ class WarmRows:
         with self._lock:
             self._assembled[key] = _Assembled(states, whole)
             self._assembled.move_to_end(key)
-            while len(self._assembled) > _MOST_ASSEMBLED:
+            while self._assembled and self.assembled_bytes > _MOST_BYTES:
                 self._assembled.popitem(last=False)
         return whole
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the columns in memory, without assembled rows."""
+        return self._nbytes
+
+    @property
+    def assembled_bytes(self) -> int:
+        return sum(assembled.rows.nbytes for assembled in self._assembled.values())
 
     def _assemble(
         self,
