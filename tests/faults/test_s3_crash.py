@@ -40,9 +40,10 @@ MORE_PAUSES = (
     Failpoint.WRITE_AFTER_PUBLISH,
     Failpoint.WRITE_AFTER_SIDECAR_DELETE,
 )
+NUMBERS = {scenario.name: number for number, scenario in enumerate(SCENARIOS)}
 RECOVERY_PAUSES = {
-    6: (Failpoint.RECOVERY_AFTER_LEASES, Failpoint.RECOVERY_BEFORE_PUBLISH),
-    7: (
+    NUMBERS["roll forward"]: (Failpoint.RECOVERY_AFTER_LEASES, Failpoint.RECOVERY_BEFORE_PUBLISH),
+    NUMBERS["roll back a fork"]: (
         Failpoint.RECOVERY_AFTER_LEASES,
         Failpoint.RECOVERY_BEFORE_RESTORE,
         Failpoint.RECOVERY_AFTER_RESTORE,

@@ -7,7 +7,7 @@ names all of them, so a writer that dies meanwhile leaves nothing that recovery 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.publisher import stale
@@ -75,43 +75,27 @@ def _commit_steps(
 def _commit_built(
     store: GraphStore, tables: StagedTables, snapshot: Snapshot
 ) -> dict[str, CommittedTable]:
-    keys = sorted(tables)
-    if len(keys) == 1:
-        started = {keys[0]: _in_this_thread(store, keys[0], tables, snapshot)}
-    else:
-        started = {
-            key: request_pool().submit(_commit_steps, store, key, tables[key], snapshot)
-            for key in keys
-        }
+    started: dict[str, Future[CommittedTable]] = {}
+    try:
+        for key in sorted(tables):
+            if started:
+                reached(Failpoint.WRITE_BETWEEN_TABLES)
+            started[key] = request_pool().submit(_commit_steps, store, key, tables[key], snapshot)
+    finally:
+        # None may arrive after an undo.
+        wait(started.values())
     committed: dict[str, CommittedTable] = {}
     lost: list[tuple[str, VersionMismatch]] = []
-    errors: list[BaseException] = []
-    for key in keys:
-        if key != keys[0]:
-            reached(Failpoint.WRITE_BETWEEN_TABLES)
-        # All of them are awaited: none may arrive after an undo.
-        error = started[key].exception()
+    for key, done in started.items():
+        error = done.exception()
         if error is None:
-            committed[key] = started[key].result()
+            committed[key] = done.result()
         elif isinstance(error, VersionMismatch):
             lost.append((key, error))
         else:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+            raise error
     if lost and not committed:
         raise NothingMoved(*lost[0])
     if lost:
         raise lost[0][1]
     return committed
-
-
-def _in_this_thread(
-    store: GraphStore, key: str, tables: StagedTables, snapshot: Snapshot
-) -> Future[CommittedTable]:
-    done: Future[CommittedTable] = Future()
-    try:
-        done.set_result(_commit_steps(store, key, tables[key], snapshot))
-    except Exception as error:
-        done.set_exception(error)
-    return done
