@@ -127,6 +127,10 @@ class Write:
     def run(self) -> Receipt:
         request = self._request
         seen = self._manifest.current()
+        if not self._has_schema(seen):
+            # The answer may have been asked for before the schema was read.
+            seen = self._manifest.current()
+            self._check_schema(seen)
         self._lease = SnapshotLease(self._store.root.uri, seen)
         # Checked after the snapshot is taken, so that an earlier call is not overlooked.
         if request.idempotency_key is not None:
@@ -197,11 +201,16 @@ class Write:
                 hint="refresh and retry",
             ) from error
 
+    def _has_schema(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has the schema of the write, as far as its row says."""
+        expected, row = self._request.schema_hash, snapshot.schema
+        return expected is None or row is None or row.schema_hash == expected
+
     def _check_schema(self, snapshot: Snapshot) -> None:
         """Refuse a write that was prepared under another schema."""
-        expected, row = self._request.schema_hash, snapshot.schema
-        if expected is None or row is None or row.schema_hash == expected:
+        if self._has_schema(snapshot):
             return
+        expected = self._request.schema_hash
         # Another program changes the schema without this row: then the files decide.
         current = self._store.schema_files.load(allow_missing=True).schema_hash
         if current != expected:
