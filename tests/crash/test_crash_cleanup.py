@@ -21,6 +21,8 @@ Get = Callable[[Scenario], Ready]
 CLEANUP = next(scenario for scenario in SCENARIOS if scenario.operation is operations.clean_up)
 HARD_DROP = next(s for s in SCENARIOS if s.operation is operations.apply_drop)
 STRIDE = 97
+PARTS = 4
+"""A long walk is divided, so that several processes share it."""
 FOLDERS = ("_versions", "data", "_deletions", "_indices", "_refs")
 
 
@@ -136,9 +138,12 @@ def test_a_cleanup_that_dies_at_some_steps_is_completed_by_the_next(crash: Harne
 
 
 @pytest.mark.slow
-def test_a_cleanup_that_dies_at_any_step_is_completed_by_the_next(crash: Harness, target):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_cleanup_that_dies_at_any_step_is_completed_by_the_next(
+    crash: Harness, target, part: int
+):
     ready, files, commits = target
-    for _ in crash.walk_steps(CLEANUP.operation, ready.prepared):
+    for _ in crash.walk_steps(CLEANUP.operation, ready.prepared, start=1 + part, stride=PARTS):
         must_converge(ready, files, commits)
 
 

@@ -24,6 +24,8 @@ from tests.rotation import sample
 pytestmark = pytest.mark.rotates(2)
 
 Repeat = Callable[[Graph], LoadReceipt]
+PARTS = 4
+"""A long walk is divided, so that several processes share it."""
 LOADS = {
     "local": (operations.load_on_new_branch, operations.new_branch_load),
     "shares": (operations.load_in_splits_on_new_branch, operations.new_branch_load_in_splits),
@@ -125,11 +127,14 @@ def test_whoever_dies_at_any_step_leaves_no_branch_without_its_load(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 def test_whoever_removes_such_a_branch_may_die_too(
-    crash: Harness, prepared: Prepared, tmp_path: Path
+    crash: Harness, prepared: Prepared, tmp_path: Path, part: int
 ):
     operation, repeat = LOADS["local"]
     for number, _ in enumerate(crash.walk_failpoints(operation, prepared)):
+        if number % PARTS != part:
+            continue
         crashed = Prepared.of(prepared.root, tmp_path / str(number))
         for _ in crash.walk_steps(operations.reopen, crashed):
             check_survival(crashed.root, repeat)
