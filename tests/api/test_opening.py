@@ -24,13 +24,14 @@ print(*sys.modules)
 # The modules of these rooms that a read may load; those of other rooms that are listed in
 # ANY_MODULE are about reading as a whole.
 MAY_LOAD = {
-    "api": "arguments engines graph handle merging query snapshot",
+    "api": "arguments engines graph handle merging queries query snapshot",
     "commit": "group_members history manifest metadata names opening rows schema schema.files "
     "schema.history snapshot store",
     "storage": "checksums durable executor first_read lance_format lance_format.addresses "
     "lance_format.files lance_format.manifests leases objects objects.ahead objects.derived "
-    "objects.failures objects.local objects.paths objects.s3 objects.store recorded_sums tables "
-    "tables.branch_list tables.datasets tables.deferred_compute tables.deferred_pandas "
+    "objects.failures objects.local objects.paths objects.requests objects.s3 objects.store "
+    "recorded_sums tables tables.branch_list tables.conditions tables.datasets "
+    "tables.deferred_compute tables.deferred_pandas "
     "tables.failures tables.indexes tables.ledger_reader tables.table tables.types "
     "tables.wide_columns",
     "embed": "providers providers.choice providers.config providers.embedder providers.local",

@@ -77,7 +77,7 @@ class GraphQueries:
         >>> text = "query q($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
         >>> age = graph.prepare(text)
         >>> age.params, [age({"n": name}).rows() for name in ("Ada", "Grace")]
-        ({'n': 'String'}, [[{'p.age': 36}], [{'p.age': 85}]])
+        ({'n': 'String'}, [[{'p.age': 36}], [{'p.age': 37}]])
         """
         from omnigraph.api.statements import PreparedRead
 
