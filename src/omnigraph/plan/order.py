@@ -214,7 +214,19 @@ class _BlockOrder:
         rows = self._matched(bound, rows, name)
         for condition in self._closed(bound, name):
             rows *= _selectivity(condition)
+        live = self._live(bound | {name})
+        if len(live) == 1 and live <= self._block.nodes.keys():
+            # Equal rows are merged.
+            rows = min(rows, self._size(next(iter(live))))
         return rows
+
+    def _live(self, bound: frozenset[str]) -> set[str]:
+        """The bound variables that are still needed."""
+        return {
+            name
+            for name in bound
+            if name in self._needed or any(not edge.ends <= bound for edge in self._edges_at(name))
+        }
 
     def _matched(self, bound: frozenset[str], rows: float, name: str) -> float:
         """The expected rows after a variable is bound, before conditions with other variables."""
@@ -288,13 +300,18 @@ class _BlockOrder:
         return list(order), cost
 
     def _folded_cost(self) -> float:
-        """The cost of counting the subtrees: each of their edges is read at most once."""
+        """The cost of counting the subtrees: each of their edges is followed at most once."""
         waiting = [child for children in self._folded.values() for child in children]
         cost = 0.0
         while waiting:
             child = waiting.pop()
             waiting += child.children
-            cost += _SCAN * self._sizes.edges(child.edge.edge_type).rows
+            table = self._sizes.edges(child.edge.edge_type)
+            if child.children or child.node.filters:
+                cost += (_MAKE + _SCAN) * table.rows * (1 if child.edge.is_directed else 2)
+            else:
+                # Only degrees are read.
+                cost += _SCAN * max(table.sources, table.targets)
         return cost
 
     def _candidates(self, bound: frozenset[str], order: Sequence[str]) -> list[str]:

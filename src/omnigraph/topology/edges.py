@@ -106,11 +106,17 @@ class Adjacency:
         owners, indices = spread(starts, ends - starts)
         return owners, self.targets[indices]
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether every source has few neighbours, so that a test compares all of them."""
+        most: int = self._once("most", lambda: int(np.diff(self.offsets).max(initial=0)))
+        return most <= _FEW_NEIGHBOURS
+
     def contains(self, src: Integers, dst: Integers) -> Mask:
         """For each pair, whether an edge joins it."""
         if not len(self.targets):
             return np.zeros(len(src), bool)
-        if self._once("most", lambda: int(np.diff(self.offsets).max())) <= _FEW_NEIGHBOURS:
+        if self.is_narrow:
             joined = np.zeros(len(src), bool)
             for slot in self._once("slots", self._slots):
                 joined |= slot.take(src, mode="clip") == dst
