@@ -14,9 +14,14 @@ from random import Random
 
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Graph, Source
+from omnigraph.commit.history import SnapshotRef
+from omnigraph.lang.query.checked import Direction
 from omnigraph.plan import order
+from omnigraph.plan.nodes import Intersect, Leg
 from omnigraph.plan.statistics import TableSizes
+from omnigraph.read.limits import Limits, ResourceGuard
+from omnigraph.read.run import Run
 from tests.read.naive import Data, answer
 from tests.read.test_agreement import compare, rows_of, traversal
 from tests.read.world import check, read_back
@@ -203,6 +208,20 @@ def test_every_order_gives_the_same_rows_of_many_patterns(graph, part):
     random = Random(f"{rotation()} {part}")
     for _ in range(QUESTIONS):
         agree(graph, random)
+
+
+def test_the_joins_of_an_intersection_are_made_once(graph):
+    """Results are cached by the identity of a step: a step that is gone may lend it to another."""
+    made, _ = graph
+    handle = made._handle
+    context = handle.read(SnapshotRef("main"))
+    text = "query q() { match { $a knows $b $b knows $c $a knows $c } return { count($a) as n } }"
+    prepared = handle.plans.read(context.catalog, Source("<query>", text), None)
+    run = Run(handle.query_context(context), ResourceGuard(Limits()), prepared.info)
+    step = Intersect(
+        (Leg("a", "Knows", Direction.OUT), Leg("b", "Knows", Direction.OUT)), "c", "Person"
+    )
+    assert run.joins(step)[0] is run.joins(step)[0]
 
 
 def test_a_query_has_one_plan_whatever_the_order_of_its_clauses(graph):

@@ -150,7 +150,7 @@ class _BlockOrder:
         (edge,) = edges
         if edge.variable is not None or self._is_start(name):
             return False
-        # Of the last two variables the one that comes first in the alphabet is kept.
+        # Of the last two variables the one with fewer nodes is kept, else the first by name.
         other = edge.other(name)
         is_last = other not in self._block.outer and len(self._edges_at(other)) == 1
         is_kept = is_last and other not in self._needed and not self._is_start(other)

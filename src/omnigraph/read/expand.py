@@ -297,7 +297,7 @@ def intersect(
     The neighbours of one source are tested against the others, of which is decided row by row: the
     one with the fewest, unless the tests against it are much cheaper.
     """
-    first, others = step.as_joins()
+    first, others = run.joins(step)
     steps: list[Expand | Connect] = [first, *others]
     joins = [_traversal(run, join, frame) for join in steps]
     begun = [join for join in joins if join is not None]

@@ -85,6 +85,7 @@ class Run(EvalContext):
         self._depth = 0
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo[np.bool_]] = {}
+        self._joins: dict[int, tuple[Expand, tuple[Connect, ...]]] = {}
         self._weights: dict[int, Memo[np.int64]] = {}
 
     @cached_property
@@ -282,6 +283,13 @@ class Run(EvalContext):
         if frame is None:
             frame = self._scanned[id(step)] = scan(self, step, live)
         return frame
+
+    def joins(self, step: Intersect) -> tuple[Expand, tuple[Connect, ...]]:
+        """The joins of an intersection, made once: results are cached by the identity of a step."""
+        joins = self._joins.get(id(step))
+        if joins is None:
+            joins = self._joins[id(step)] = step.as_joins()
+        return joins
 
     def weights(self, step: Weigh) -> Memo[np.int64]:
         """The counts of a step for nodes of earlier blocks."""
