@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,8 @@ from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked, install
 from omnigraph.errors import (
     Conflict,
+    OmniGraphError,
+    OutcomePending,
     PreconditionFailed,
     StorageUnavailable,
     StorageUnknown,
@@ -265,6 +268,24 @@ def test_a_version_whose_answer_was_lost_is_recognised(graph, proxy, at, action)
     assert graph.commit(receipt.commit_id).commit_id == receipt.commit_id
     with Graph.open(graph.uri, storage_options=graph.storage_options) as fresh:
         assert fresh.snapshot().count("Person") == 2
+        assert fresh.maintenance.verify().is_sound
+
+
+def test_a_version_that_exists_and_cannot_be_read_is_not_taken_for_that_of_another(graph, proxy):
+    """Its answer was lost, the repeated request meets its own file, and reading it back fails."""
+    proxy.plan(
+        Fault(Action.CUT_AFTER, kind=Kind.PUT, path="_versions/"),
+        Fault(Action.UNAVAILABLE, kind=Kind.GET, path="_versions/", times=math.inf),
+    )
+    error: OmniGraphError | None = None
+    try:
+        graph.mutate(ADD, "add", {"name": "second"})
+    except OmniGraphError as raised:
+        error = raised
+    proxy.reset()
+    with Graph.open(graph.uri, storage_options=graph.storage_options) as fresh:
+        is_stored = fresh.snapshot().count("Person") == 2
+        assert not is_stored or error is None or isinstance(error, OutcomePending | StorageUnknown)
         assert fresh.maintenance.verify().is_sound
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata, write_fragments
 
-from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageUnknown
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing, StorageUnknown
 from omnigraph.records import dataclass
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import base_addresses, parse_version
@@ -231,11 +231,16 @@ class NextVersions:
         return info
 
     def _is_created(self, built: NextVersion) -> bool:
-        """Whether the version in the store is the built one: no other has its transaction."""
+        """Whether the version in the store is the built one: no other has its transaction.
+
+        Raises ``StorageUnknown`` if it cannot be read: a repeated request meets its own file.
+        """
         try:
             return self._objects.read_bytes(built.path) == built.raw
-        except OmniGraphError:
+        except StorageMissing:
             return False
+        except OmniGraphError as error:
+            raise StorageUnknown(f"'{built.path}' may have been created") from error
 
     def forget(self) -> None:
         with self._lock:
