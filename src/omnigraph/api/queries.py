@@ -15,6 +15,8 @@ from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import normal_branch
 from omnigraph.errors import InputError
 from omnigraph.lang.query.params import convert_params
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.plan.nodes import MutationPlan
 from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.result.result import Result
 
@@ -132,21 +134,41 @@ class GraphQueries:
         >>> receipt.affected_nodes, graph.snapshot().count("Person")
         (1, 3)
         """
-        from omnigraph.write.mutation import mutate
 
-        contract = self._handle.write(normal_branch(branch))
-        plan = self._handle.plans.mutation(contract.catalog, source_of(source, "<query>"), name)
-        return mutate(
-            self._handle.store,
-            contract,
-            plan,
-            convert_params(plan.params, params),
-            normal_branch(branch),
-            self._handle.writer(actor),
-            if_commit=if_commit,
-            idempotency_key=idempotency_key,
-            allow_local_files=allow_local_files,
-        )
+        def compiled(catalog: Catalog) -> MutationPlan:
+            return self._handle.plans.mutation(catalog, source_of(source, "<query>"), name)
+
+        rules = if_commit, idempotency_key, allow_local_files
+        return run_mutation(self._handle, compiled, params, branch, actor, *rules)
+
+
+def run_mutation(
+    handle: Handle,
+    compiled: Callable[[Catalog], MutationPlan],
+    params: Params | None,
+    branch: str,
+    actor: str | None,
+    if_commit: str | None,
+    idempotency_key: str | None,
+    allow_local_files: bool,
+) -> omnigraph.Receipt:
+    """Commit a mutation; ``compiled`` is the mutation under a schema."""
+    from omnigraph.write.mutation import mutate
+
+    target = normal_branch(branch)
+    contract = handle.write(target)
+    plan = compiled(contract.catalog)
+    return mutate(
+        handle.store,
+        contract,
+        plan,
+        convert_params(plan.params, params),
+        target,
+        handle.writer(actor),
+        if_commit=if_commit,
+        idempotency_key=idempotency_key,
+        allow_local_files=allow_local_files,
+    )
 
 
 def resolver(

@@ -10,12 +10,10 @@ from typing import Generic, TypeVar
 import omnigraph
 from omnigraph.api.arguments import Actor, Label, Params, public
 from omnigraph.api.handle import Handle
-from omnigraph.api.queries import resolver
+from omnigraph.api.queries import resolver, run_mutation
 from omnigraph.api.query import run_prepared
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.commit.names import normal_branch
 from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.plan.prepared import PreparedQuery
@@ -152,18 +150,5 @@ class PreparedMutation(_Statement[MutationPlan]):
         >>> add({"n": "Alan"}).affected_nodes
         1
         """
-        from omnigraph.write.mutation import mutate
-
-        contract = self._handle.write(normal_branch(branch))
-        plan = self._compiled(contract.catalog)
-        return mutate(
-            self._handle.store,
-            contract,
-            plan,
-            convert_params(plan.params, params),
-            normal_branch(branch),
-            self._handle.writer(actor),
-            if_commit=if_commit,
-            idempotency_key=idempotency_key,
-            allow_local_files=allow_local_files,
-        )
+        rules = if_commit, idempotency_key, allow_local_files
+        return run_mutation(self._handle, self._compiled, params, branch, actor, *rules)
