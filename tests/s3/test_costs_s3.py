@@ -7,8 +7,9 @@ lease, cost a few more.
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count, islice
 
 import pytest
 
@@ -38,6 +39,17 @@ MOST = 20
 """The most requests of any insert."""
 
 
+@pytest.fixture(autouse=True)
+def timeless(monkeypatch):
+    """Requests that are made again after a while would be counted on a busy machine only."""
+    for constant in (
+        "omnigraph.api.handle._COMPARED_SECONDS",
+        "omnigraph.storage.objects.ahead._VALID_SECONDS",
+        "omnigraph.storage.leases.s3._ASK_SECONDS",
+    ):
+        monkeypatch.setattr(constant, float("inf"))
+
+
 @pytest.fixture
 def graph(s3_root, proxy: S3Proxy):
     root = s3_root("g.omni", proxy.endpoint)
@@ -55,9 +67,9 @@ def graph(s3_root, proxy: S3Proxy):
 def cost(proxy: S3Proxy):
     """The requests of a call, and how many of them in sequence."""
 
-    def measure(work: Callable[[], object]) -> tuple[int, int]:
+    def measure(work: Callable[[], object], latency: float = 0.03) -> tuple[int, int]:
         # Requests that are started together overlap only if each takes a while.
-        proxy.latency = 0.03
+        proxy.latency = latency
         proxy.reset()
         work()
         proxy.latency = 0.0
@@ -70,25 +82,29 @@ def insert(graph: Graph, name: str) -> None:
     graph.mutate(TEXT, "add", {"name": name})
 
 
-def usual(costs: list[tuple[int, int]]) -> tuple[int, int]:
-    """The median of the requests: some writes in a row compact, record or look for waiters.
+def assert_costs(
+    cost, works: Iterable[Callable[[], object]], samples: int, expected: tuple[int, int]
+) -> None:
+    """Compare ``samples`` operations of a kind with what one of them may cost.
 
-    The least of the depths: on a busy machine requests that are started together do not overlap.
+    The median of the requests: some writes in a row compact, record or look for waiters. The least
+    of the depths: on a busy machine requests that are started together overlap only if each of them
+    takes long.
     """
+    remaining = iter(works)
+    costs = [cost(work) for work in islice(remaining, samples)]
+    if min(depth for _, depth in costs) > expected[1]:
+        costs += [cost(work, latency=0.4) for work in islice(remaining, 2)]
     requests, depths = zip(*costs, strict=True)
-    return int(statistics.median(requests)), min(depths)
-
-
-def assert_costs(costs: list[tuple[int, int]], expected: tuple[int, int]) -> None:
-    requests, depth = usual(costs)
-    assert requests <= expected[0] + 1, costs
-    assert depth <= expected[1], costs
+    assert statistics.median(requests) <= expected[0] + 1, costs
+    assert min(depths) <= expected[1], costs
 
 
 def assert_insert_costs(graph: Graph, cost, commits: int) -> None:
     for number in range(commits):
         insert(graph, f"before-{number}")
-    assert_costs([cost(lambda n=n: insert(graph, f"after-{n}")) for n in range(9)], INSERT)
+    works = (partial(insert, graph, f"after-{n}") for n in count())
+    assert_costs(cost, works, 9, INSERT)
 
 
 def test_a_one_row_insert_makes_few_requests(graph, cost):
@@ -114,7 +130,7 @@ def test_an_insert_on_a_branch_makes_few_requests(graph, cost):
 
     for number in range(3):
         add(f"before-{number}")
-    assert_costs([cost(lambda n=n: add(f"after-{n}")) for n in range(5)], ON_A_BRANCH)
+    assert_costs(cost, (partial(add, f"after-{n}") for n in count()), 5, ON_A_BRANCH)
 
 
 def test_an_update_makes_few_requests(graph, cost):
@@ -122,17 +138,7 @@ def test_an_update_makes_few_requests(graph, cost):
         graph.mutate(TEXT, "rename", {"name": "p5", "age": age})
 
     rename(1)
-    assert_costs([cost(lambda n=n: rename(n)) for n in range(5)], UPDATE)
-
-
-def test_an_insert_over_a_slow_network_takes_a_third_of_a_second(graph, cost):
-    """By its requests in sequence, at 30 ms each, and its processor time."""
-    for number in range(5):
-        insert(graph, f"before-{number}")
-    started = time.process_time()
-    _, depth = usual([cost(lambda n=n: insert(graph, f"after-{n}")) for n in range(9)])
-    seconds = 0.03 * depth + (time.process_time() - started) / 9
-    assert seconds <= 0.35, (depth, seconds)
+    assert_costs(cost, (partial(rename, n) for n in count()), 5, UPDATE)
 
 
 @pytest.mark.slow
@@ -148,7 +154,7 @@ def test_a_delete_with_its_edges_makes_few_requests(graph, cost):
         graph.mutate(TEXT, "leave", {"name": f"p{number}"})
 
     leave(0)
-    assert_costs([cost(lambda n=n: leave(n)) for n in (3, 6, 9)], DELETE)
+    assert_costs(cost, (partial(leave, n) for n in range(3, PEOPLE, 3)), 3, DELETE)
 
 
 def test_a_warm_query_asks_once(graph, cost):
