@@ -44,17 +44,17 @@ query friends($name: String) {
 
 
 @dataclass(frozen=True)
-class Goal:
+class Target:
     requests: int
     depth: int
     seconds: float | None = None
 
 
 GOALS = {
-    "insert": Goal(16, 8, 0.35),
-    "update": Goal(16, 8),
-    "delete": Goal(24, 10),
-    "query": Goal(1, 1),
+    "insert": Target(16, 8, 0.35),
+    "update": Target(16, 8),
+    "delete": Target(24, 10),
+    "query": Target(1, 1),
 }
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from omnigraph.api.graph import Graph
+from omnigraph.commit.schema.files import SOURCE
 from omnigraph.errors import (
     AlreadyInitialized,
     GraphNotFound,
@@ -17,7 +18,7 @@ from omnigraph.errors import (
     StorageUnavailable,
     StorageUnknown,
 )
-from tests.crash.operations import BRANCH
+from tests.crash.operations import BRANCH, rows
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of
 from tests.faults.location import IMPATIENT, Prefix, new_graph, open_graph
@@ -47,7 +48,7 @@ FAULTS = {
     Kind.DELETE: _DELETE,
 }
 
-FIRST_WRITE, CREATE_BRANCH = SCENARIOS[1], SCENARIOS[2]
+FIRST_WRITE, CREATE_BRANCH, APPLY = SCENARIOS[1], SCENARIOS[2], SCENARIOS[9]
 QUICK_SCENARIOS = 2
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 
@@ -131,6 +132,18 @@ def test_a_handle_that_could_not_load_a_branch_loads_it_later(ready):
             graph.snapshot(BRANCH)
         proxy.reset()
         assert graph.snapshot(BRANCH).count("Person") == 2
+
+
+def test_a_handle_writes_on_after_it_completed_its_own_apply(ready, monkeypatch):
+    """A recovery in the same process changes the schema of the handle too."""
+    monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
+    with ready(APPLY).again() as (proxy, graph, run):
+        proxy.plan(Fault(Action.UNAVAILABLE, at=2, times=float("inf"), kind=Kind.PUT, path=SOURCE))
+        with pytest.raises(OutcomePending):
+            run()
+        proxy.reset()
+        graph.append(rows("Person", "Grace"))
+        assert graph.snapshot().count("Person") == 3
 
 
 # -- init -----------------------------------------------------------------------------------------

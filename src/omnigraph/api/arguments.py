@@ -31,6 +31,7 @@ __all__ = [
     "QuerySource",
     "SchemaSource",
     "TypesByFile",
+    "no_local_files",
     "public",
     "source_of",
 ]
@@ -69,12 +70,16 @@ TypesByFile = Annotated[Mapping[Any, str], ArgumentRule(_path_keys, "a dict of t
 """The type of each file, by its path."""
 
 
-def source_of(given: str | os.PathLike[str], name: str) -> Source:
+def source_of(given: str | os.PathLike[str], name: str, *, local_files: bool = True) -> Source:
     """A schema or query text, or the text of a file; ``name`` is the display name of a text.
+
+    Without ``local_files`` a string is a text, whatever it looks like.
 
     >>> source_of("query q() { match { $p: Person } return { $p.name } }", "<query>").name
     '<query>'
     """
+    if not local_files:
+        return Source(name, refuse_path(name.strip("<>"), given))
     if isinstance(given, str) and ("{" in given or "\n" in given or _is_blank_line(given)):
         return Source(name, given)
     path = Path(given)
@@ -85,6 +90,21 @@ def source_of(given: str | os.PathLike[str], name: str) -> Source:
         raise InputError(f"cannot read '{path}': {reason}") from None
     except ValueError:
         raise InputError(f"'{path}' is not UTF-8 text") from None
+
+
+def refuse_path(argument: str, value: str | os.PathLike[str]) -> str:
+    """The text of an argument of a graph that is open without local files."""
+    if isinstance(value, str):
+        return value
+    raise no_local_files(argument)
+
+
+def no_local_files(argument: str) -> InputError:
+    """The error of an argument that names a local file where none may be used."""
+    return InputError(
+        f"{argument} names a local file, and this graph is open without local files",
+        hint="pass the text or the data itself",
+    )
 
 
 def _is_blank_line(given: str) -> bool:

@@ -120,6 +120,7 @@ class GraphChanges(Namespace):
         >>> baseline.records, len(graph.changes.poll(cursor=baseline.cursor).changes)
         (3, 0)
         """
+        self._handle.check_local_file("dest", dest)
         store, context = self._handle.store, self._handle.read(SnapshotRef(branch))
         snapshot = GraphSnapshot(self._handle, context)
         schema = identified(store, context.snapshot, context.catalog)

@@ -103,6 +103,7 @@ class GraphEmbeddings(Namespace):
         >>> docs.embeddings.fill(resume=folder / "vectors").filled
         1
         """
+        self._handle.check_local_file("resume", resume)
         check = _checking(timeout, cancel)
         contract = self._handle.write()
         targets = select_targets(contract.catalog, types, properties)

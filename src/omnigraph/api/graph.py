@@ -73,11 +73,12 @@ class Graph(GraphQueries, GraphMerging):
         storage_options: Mapping[str, str] | None = None,
         embedding: EmbeddingConfig | None = None,
         auto_compact: bool = False,
+        local_files: bool = True,
     ) -> Graph:
         """Create a graph from a schema: a ``.pg`` file, or its text.
 
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
-        overwritten. For ``auto_compact`` see ``open``.
+        overwritten. For ``auto_compact`` and ``local_files`` see ``open``.
 
         Raises:
             AlreadyExists: there is a graph at ``uri``.
@@ -89,16 +90,15 @@ class Graph(GraphQueries, GraphMerging):
         """
         from omnigraph.commit.lifecycle import init_graph
 
-        source = source_of(schema, "<schema>")
+        source = source_of(schema, "<schema>", local_files=local_files)
         # Before anything is created: an invalid schema leaves nothing behind.
         compile_schema(source, is_new=True)
         settings = Settings.from_environ()
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability), create=True)
         contract = init_graph(store, source.text, force=force)
-        return cls(
-            Handle(store, contract, settings, "rw", actor, embedding, auto_compact=auto_compact)
-        )
+        options = {"auto_compact": auto_compact, "local_files": local_files}
+        return cls(Handle(store, contract, settings, "rw", actor, embedding, **options))
 
     @classmethod
     @public
@@ -112,6 +112,7 @@ class Graph(GraphQueries, GraphMerging):
         storage_options: Mapping[str, str] | None = None,
         embedding: EmbeddingConfig | None = None,
         auto_compact: bool = False,
+        local_files: bool = True,
     ) -> Graph:
         """Open a graph for reading and writing, or only for reading.
 
@@ -120,6 +121,10 @@ class Graph(GraphQueries, GraphMerging):
 
         ``auto_compact`` merges the small fragments that commits of this handle leave, in a thread
         beside them and without a commit, so that commits do not become slower.
+
+        ``local_files=False`` is for arguments that come from elsewhere, for example over a network:
+        a string is a text and never a path, and a call that would read or write a file that its
+        arguments or the data name is refused.
 
         Raises:
             NotFound: there is no graph at ``uri``.
@@ -133,9 +138,8 @@ class Graph(GraphQueries, GraphMerging):
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability))
         contract, recovered = open_contract(store, writable=mode == "rw")
-        handle = Handle(
-            store, contract, settings, mode, actor, embedding, auto_compact=auto_compact
-        )
+        options = {"auto_compact": auto_compact, "local_files": local_files}
+        handle = Handle(store, contract, settings, mode, actor, embedding, **options)
         return cls(handle, tuple(recovered))
 
     def refresh(self) -> tuple[omnigraph.Recovered, ...]:
@@ -346,7 +350,10 @@ class Graph(GraphQueries, GraphMerging):
 
         if max_rejects is None:
             max_rejects = 0 if rejects is None else 2**63
-        handle, contract = self._handle, self._handle.write(normal_branch(branch))
+        handle = self._handle
+        handle.check_local_file("rejects", rejects)
+        handle.check_local_file("allow_local_files", allow_local_files or None)
+        contract = handle.write(normal_branch(branch))
         job = LoadJob(
             data,
             LoadMode(mode),
@@ -357,6 +364,7 @@ class Graph(GraphQueries, GraphMerging):
             strict_properties,
             on_progress,
             allow_local_files,
+            handle.local_files,
         )
         destination = LoadDestination(
             branch, from_branch, handle.writer(actor), if_commit, idempotency_key, dry_run

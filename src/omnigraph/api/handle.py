@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from omnigraph.api.arguments import no_local_files, source_of
 from omnigraph.api.engines import WarmSpark
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.schema.files import Contract
@@ -23,6 +24,7 @@ from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
 from omnigraph.errors import Closed, ReadOnly
 from omnigraph.escaping import escape
+from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.prepared import CompiledQueries
 from omnigraph.read.context import QueryContext
@@ -76,8 +78,10 @@ class Handle:
         embedding: EmbeddingConfig | None = None,
         *,
         auto_compact: bool = False,
+        local_files: bool = True,
     ) -> None:
         self.store = store
+        self.local_files = local_files
         self.settings = settings
         self.mode: Mode = mode
         self.actor = actor
@@ -104,6 +108,17 @@ class Handle:
     @property
     def uri(self) -> str:
         return self.store.root.uri
+
+    # -- arguments -----------------------------------------------------------------------
+
+    def source(self, given: str | PathLike[str], name: str) -> Source:
+        """The text of a schema or query argument."""
+        return source_of(given, name, local_files=self.local_files)
+
+    def check_local_file(self, argument: str, value: object) -> None:
+        """Refuse an argument that names a local file, if the graph is open without them."""
+        if value is not None and not self.local_files:
+            raise no_local_files(argument)
 
     # -- start of a call -----------------------------------------------------------------
 

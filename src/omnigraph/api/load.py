@@ -68,7 +68,9 @@ def _input_bytes(catalog: Catalog, job: LoadJob) -> int | None:
         return sum(
             os.path.getsize(file.path)
             for path in paths
-            for file in Sources(catalog, job.format).files(os.fspath(path))
+            for file in Sources(catalog, job.format, local_files=job.local_files).files(
+                os.fspath(path)
+            )
         )
     except (OmniGraphError, OSError, TypeError, ValueError):
         # The load itself reports the error.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import omnigraph
 from omnigraph.api.arguments import Actor, public
 from omnigraph.api.handle import Handle
@@ -42,6 +44,7 @@ class GraphMerging:
         """
         from omnigraph.merge.run import MergeOptions, merge_branches
 
+        self._check_resolve(resolve)
         options = MergeOptions(resolve, dry_run, self._handle.writer(actor), delete_branch)
         catalog = self._merged_catalog(dry_run)
         return merge_branches(self._handle.store, catalog, source, into, options)
@@ -72,6 +75,7 @@ class GraphMerging:
         """
         from omnigraph.merge.run import MergeOptions, revert_commit
 
+        self._check_resolve(resolve)
         options = MergeOptions(resolve, dry_run, self._handle.writer(actor))
         catalog = self._merged_catalog(dry_run)
         return revert_commit(self._handle.store, catalog, commit, branch, options)
@@ -100,9 +104,14 @@ class GraphMerging:
         """
         from omnigraph.merge.run import MergeOptions, pick_commit
 
+        self._check_resolve(resolve)
         options = MergeOptions(resolve, dry_run, self._handle.writer(actor))
         catalog = self._merged_catalog(dry_run)
         return pick_commit(self._handle.store, catalog, commit, branch, options)
+
+    def _check_resolve(self, resolve: omnigraph.Resolve) -> None:
+        if not isinstance(resolve, Mapping) and resolve not in ("ours", "theirs"):
+            self._handle.check_local_file("resolve", resolve)
 
     def _merged_catalog(self, dry_run: bool) -> Catalog:
         return (self._handle.accepted() if dry_run else self._handle.write()).catalog

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import omnigraph
-from omnigraph.api.arguments import Actor, Label, Params, QuerySource, public, source_of
+from omnigraph.api.arguments import Actor, Label, Params, QuerySource, public
 from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import run_query
@@ -83,7 +83,7 @@ class GraphQueries:
         """
         from omnigraph.api.statements import PreparedRead
 
-        return PreparedRead(self._handle, source_of(source, "<query>"), name)
+        return PreparedRead(self._handle, self._handle.source(source, "<query>"), name)
 
     @public
     def prepare_mutation(
@@ -101,7 +101,7 @@ class GraphQueries:
         """
         from omnigraph.api.statements import PreparedMutation
 
-        return PreparedMutation(self._handle, source_of(source, "<query>"), name)
+        return PreparedMutation(self._handle, self._handle.source(source, "<query>"), name)
 
     @public
     def mutate(
@@ -136,7 +136,9 @@ class GraphQueries:
         """
 
         def compiled(catalog: Catalog) -> MutationPlan:
-            return self._handle.plans.mutation(catalog, source_of(source, "<query>"), name)
+            return self._handle.plans.mutation(
+                catalog, self._handle.source(source, "<query>"), name
+            )
 
         rules = if_commit, idempotency_key, allow_local_files
         return run_mutation(self._handle, compiled, params, branch, actor, *rules)
@@ -155,6 +157,7 @@ def run_mutation(
     """Commit a mutation; ``compiled`` is the mutation under a schema."""
     from omnigraph.write.mutation import mutate
 
+    handle.check_local_file("allow_local_files", allow_local_files or None)
     target = normal_branch(branch)
     contract = handle.write(target)
     plan = compiled(contract.catalog)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from omnigraph.api.arguments import source_of
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.commit.store import detect_removal
@@ -61,7 +60,7 @@ def run_query(
     """
 
     def compiled(catalog: Catalog) -> PreparedQuery:
-        return handle.plans.read(catalog, source_of(source, "<query>"), name)
+        return handle.plans.read(catalog, handle.source(source, "<query>"), name)
 
     if runs_on_spark(engine, spark):
         context = resolve()
@@ -126,7 +125,7 @@ def _prepared(
     handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
 ) -> PreparedQuery:
     """A compiled read with its steps in the order for a snapshot."""
-    prepared = handle.plans.read(context.catalog, source_of(source, "<query>"), name)
+    prepared = handle.plans.read(context.catalog, handle.source(source, "<query>"), name)
     return _in_order(prepared, context)
 
 
@@ -227,7 +226,7 @@ def explain_query(
     from omnigraph.plan.explain import explain_json, explain_text
     from omnigraph.read.estimate import estimates
 
-    compiled = handle.plans.any(context.catalog, source_of(source, "<query>"), name)
+    compiled = handle.plans.any(context.catalog, handle.source(source, "<query>"), name)
     inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from omnigraph.api.arguments import Actor, SchemaSource, public, source_of
+from omnigraph.api.arguments import Actor, SchemaSource, public
 from omnigraph.api.handle import Namespace
 from omnigraph.commit.schema.lock import in_progress
 from omnigraph.errors import SchemaChanging
@@ -49,7 +49,7 @@ class GraphSchema(Namespace):
         """
         contract = self._handle.accepted()
         options = ApplyOptions(allow_data_loss, values or {})
-        return plan_schema(contract.catalog, source_of(schema, "<schema>"), options)
+        return plan_schema(contract.catalog, self._handle.source(schema, "<schema>"), options)
 
     @public
     def apply(
@@ -77,7 +77,7 @@ class GraphSchema(Namespace):
         >>> graph.schema.apply(text, dry_run=True).supported
         True
         """
-        source = source_of(schema, "<schema>")
+        source = self._handle.source(schema, "<schema>")
         options = ApplyOptions(allow_data_loss, values or {}, self._handle.writer(actor))
         if dry_run:
             contract = self._handle.accepted()

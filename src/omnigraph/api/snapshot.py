@@ -254,6 +254,7 @@ class GraphSnapshot:
         from omnigraph.write.export import Export
 
         self._handle.check()
+        self._handle.check_local_file("dest", dest)
         context = self._context
         job = Export(self._store, context.catalog, context.snapshot, types)
         if runs_on_spark(engine, spark):

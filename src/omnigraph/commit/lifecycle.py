@@ -144,6 +144,7 @@ def _reconcile(store: GraphStore) -> None:
         reached(Failpoint.STAGING_BEFORE_PROMOTE)
         tables = store.manifest(None).current().pins
         reconcile_staging(store.objects, apply_pending=False, live_tables=tables)
+        store.manifests.note_change()
 
 
 def _remove_abandoned_lock(store: GraphStore) -> None:

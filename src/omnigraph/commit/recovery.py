@@ -419,6 +419,7 @@ class Recovery:
         if kind is RecoveryKind.ROLLED_FORWARD:
             tables = store.manifest(None).current().pins
             reconcile_staging(store.objects, apply_pending=True, live_tables=tables)
+            store.manifests.note_change()
         else:
             SchemaStaging(store.objects).discard()
         release(store)

@@ -287,7 +287,7 @@ def split_reader(
             return
         branch = normal_branch(destination.branch)
         with open_rejects(job.rejects, job.data) as rejects, staging_marker(store, branch, base):
-            sources = Sources(catalog, job.format, job.types, rejects)
+            sources = Sources(catalog, job.format, job.types, rejects, local_files=job.local_files)
             files = list_files(job.data, sources, catalog)
             intake = SplitIntake(
                 catalog,

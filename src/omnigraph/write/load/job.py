@@ -39,6 +39,8 @@ class LoadJob:
     on_progress: OnProgress | None = None
     allow_local_files: bool = False
     """Whether a Blob may name a local file, whose content is stored."""
+    local_files: bool = True
+    """Whether the data may be paths."""
 
     def report(self, phase: str, records: int, rejected: int) -> None:
         """Call the progress callback, if there is one."""

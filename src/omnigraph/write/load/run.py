@@ -304,7 +304,11 @@ def read_locally(
             intake.digest = Digest()
         if job.on_progress is not None:
             intake.progress = lambda: job.report("reading", intake.records, intake.rejects.count)
-        read_data(job.data, intake, Sources(catalog, job.format, job.types, rejects_file))
+        read_data(
+            job.data,
+            intake,
+            Sources(catalog, job.format, job.types, rejects_file, local_files=job.local_files),
+        )
         digest: Fingerprint | None = intake.digest
         if first_was_by_files(store, destination, base.branch):
             digest = FilesDigest(intake.files)

@@ -47,6 +47,8 @@ class Sources:
         format: str | None = None,
         types: Mapping[str, str] | None = None,
         rejects: RejectsFile | None = None,
+        *,
+        local_files: bool = True,
     ) -> None:
         if format is not None and format not in FORMATS:
             raise InputError(f"invalid format '{format}'", hint=f"use one of {', '.join(FORMATS)}")
@@ -56,6 +58,7 @@ class Sources:
         self.types: dict[str, str] = {}
         self._catalog = catalog
         self._rejects = rejects
+        self._local_files = local_files
         for path, name in (types or {}).items():
             if not isinstance(path, str | os.PathLike) or not isinstance(name, str):
                 raise InputError(
@@ -85,6 +88,11 @@ class Sources:
 
     def files(self, path: str) -> Iterator[LoadFile]:
         """The files of a path: a file, a directory or a pattern."""
+        if not self._local_files:
+            raise InputError(
+                "the data is a path, and this graph is open without local files",
+                hint="pass a stream, tables or records",
+            )
         self.reject_rejects_file(path)
         if os.path.isdir(path):
             yield from self._directory(path)
