@@ -77,8 +77,8 @@ def fill(graph: Graph) -> None:
 
 
 def measure(name: str, proxy: S3Proxy, operation: Callable[[int], object], rounds: int) -> bool:
-    """Print the row of an operation; whether it meets its goal."""
-    goal = GOALS[name]
+    """Print the row of an operation; whether it meets its limit."""
+    limit = GOALS[name]
     for number in range(WARM_UP):
         operation(number)
     requests, depths, seconds = [], [], []
@@ -92,11 +92,11 @@ def measure(name: str, proxy: S3Proxy, operation: Callable[[int], object], round
         depths.append(proxy.depth)
     proxy.latency = 0.0
     row = statistics.median(requests), min(depths), statistics.median(seconds)
-    good = row[0] <= goal.requests and row[1] <= goal.depth
-    good = good and (goal.seconds is None or row[2] <= goal.seconds)
+    good = row[0] <= limit.requests and row[1] <= limit.depth
+    good = good and (limit.seconds is None or row[2] <= limit.seconds)
     print(
-        f"{name:8} {row[0]:9.0f} {goal.requests:5} {row[1]:9} {goal.depth:5} {row[2]:9.3f} "
-        f"{goal.seconds or '':>5} {max(requests):8} {'' if good else '  missed'}"
+        f"{name:8} {row[0]:9.0f} {limit.requests:5} {row[1]:9} {limit.depth:5} {row[2]:9.3f} "
+        f"{limit.seconds or '':>5} {max(requests):8} {'' if good else '  missed'}"
     )
     return good
 
