@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 
 from omnigraph.api.graph import Graph
-from omnigraph.commit.schema.files import SOURCE
 from omnigraph.errors import (
     AlreadyInitialized,
     GraphNotFound,
@@ -20,9 +19,9 @@ from omnigraph.errors import (
 )
 from tests.crash.operations import BRANCH, rows
 from tests.crash.survival import State
-from tests.faults.aftermath import Aftermath, Ending, ending_of
+from tests.faults.aftermath import Aftermath, Ending, ending_of, finish_recovery
 from tests.faults.location import IMPATIENT, Prefix, new_graph, open_graph
-from tests.faults.scenarios import BOTH, SCENARIOS, Ready
+from tests.faults.scenarios import BOTH, PAIR, SCENARIOS, Ready
 from tests.rotation import rotation, sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
 from tests.s3.server import options_for
@@ -138,12 +137,37 @@ def test_a_handle_writes_on_after_it_completed_its_own_apply(ready, monkeypatch)
     """A recovery in the same process changes the schema of the handle too."""
     monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
     with ready(APPLY).again() as (proxy, graph, run):
-        proxy.plan(Fault(Action.UNAVAILABLE, at=2, times=float("inf"), kind=Kind.PUT, path=SOURCE))
+        proxy.plan(Fault(Action.PRECONDITION, kind=Kind.PUT, path="__manifest/data/"))
         with pytest.raises(OutcomePending):
             run()
         proxy.reset()
         graph.append(rows("Person", "Grace"))
         assert graph.snapshot().count("Person") == 3
+
+
+def test_a_handle_writes_on_after_another_completed_its_apply(ready, monkeypatch):
+    """It notices before the write is prepared that the schema is another one."""
+    monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
+    start = ready(APPLY)
+    with start.again() as (proxy, graph, run):
+        proxy.plan(Fault(Action.PRECONDITION, kind=Kind.PUT, path="__manifest/data/"))
+        with pytest.raises(OutcomePending):
+            run()
+        proxy.reset()
+        with open_graph(start.location.root) as other:
+            finish_recovery(other)
+        graph.append(rows("Person", "Grace"))
+        assert graph.snapshot().count("Person") == 3
+
+
+def test_a_handle_writes_on_after_another_changed_the_schema(ready, monkeypatch):
+    monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
+    start = ready(APPLY)
+    with start.again() as (_, graph, _), open_graph(start.location.root) as other:
+        graph.append(rows("Person", "Alan"))
+        other.schema.apply(PAIR)
+        graph.append(rows("Person", "Grace"))
+        assert graph.snapshot().count("Person") == 4
 
 
 # -- init -----------------------------------------------------------------------------------------

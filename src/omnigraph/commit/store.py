@@ -165,6 +165,9 @@ class GraphStore:
         manifest = self.manifests.loaded(branch)
         probed = [] if manifest is None else manifest.probed_paths()
         self.objects.look_ahead([branch_reference(SCHEMA_LOCK), *probed], [FOLDER])
+        if probed and self.objects.exists_ahead(probed[-1]):
+            # Another writer has published: it may have changed the schema.
+            self.manifests.note_change()
 
     def manifest(self, branch: str | None) -> Manifest:
         return self.manifests.of(branch)

@@ -36,10 +36,15 @@ class RequestsAhead:
 
     def take(self, what: str, path: str) -> Future[Any] | None:
         """The answer of a request that this thread started, if there is one to use."""
-        started: dict[Key, _Started] | None = getattr(self._local, "started", None)
-        if not started:
-            return None
-        request = started.pop((what, path), None)
+        answer = self.peek(what, path)
+        if answer is not None:
+            del self._local.started[what, path]
+        return answer
+
+    def peek(self, what: str, path: str) -> Future[Any] | None:
+        """The same, and the answer can be taken later."""
+        started: dict[Key, _Started] = getattr(self._local, "started", {})
+        request = started.get((what, path))
         if request is None or time.monotonic() - request.at > _VALID_SECONDS:
             return None
         return request.answer

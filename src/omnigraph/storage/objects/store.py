@@ -148,6 +148,11 @@ class ObjectStore:
                 | {("list", path): self.backend.names for path in listings}
             )
 
+    def exists_ahead(self, path: str) -> bool:
+        """Whether a request that this thread started has found an object."""
+        answer = self._ahead.peek("head", path)
+        return answer is not None and answer.result() is not None
+
     # -- listings ------------------------------------------------------------------------
 
     def exists(self, path: str) -> bool:
