@@ -60,8 +60,9 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── SparkError                       spark
     │   └── SparkUnavailable             spark_unavailable     PySpark or Java is missing
     ├── ServerError                      server                invalid server response
-    │   └── ServerUnavailable            server_unavailable    it cannot be reached
+    │   └── ServerUnavailable            server_unavailable    unreachable or busy; has retry_after
     ├── PackageMissing                   package_missing       an optional package
+    ├── Unauthorized                     unauthorized          the server knows no such token
     ├── PolicyDenied                     policy_denied
     ├── ReadOnly                         read_only
     ├── Closed                           closed
@@ -368,11 +369,21 @@ class ServerError(OmniGraphError, code="server"):
 
 
 class ServerUnavailable(ServerError, code="server_unavailable", retryable=True):
-    """The server cannot be reached."""
+    """The server cannot be reached, or is busy; ``retry_after`` is the pause it asks for."""
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds to wait before the request is repeated, if the server says so."""
+        seconds: float | None = self.details.get("retry_after")
+        return seconds
 
 
 class PackageMissing(OmniGraphError, code="package_missing"):
     """An optional package is not installed."""
+
+
+class Unauthorized(OmniGraphError, code="unauthorized"):
+    """The server requires a token, or does not know the one that was sent."""
 
 
 class PolicyDenied(OmniGraphError, code="policy_denied"):

@@ -8,15 +8,22 @@ import pytest
 
 from omnigraph.client.server import Connection
 from omnigraph.errors import (
+    Cancelled,
     Conflict,
+    HistoryGone,
     InputError,
+    LimitExceeded,
     NotFound,
     OmniGraphError,
     OutcomePending,
     PolicyDenied,
     PreconditionFailed,
+    QueryTimeout,
     ServerError,
     ServerUnavailable,
+    SparkUnavailable,
+    StorageFull,
+    Unauthorized,
 )
 from tests.client.stub import DROP, stub_server
 
@@ -116,13 +123,19 @@ def test_what_is_no_address_is_refused(address, text):
     ("status", "kind"),
     [
         (400, InputError),
-        (401, ServerError),
+        (401, Unauthorized),
         (403, PolicyDenied),
         (404, NotFound),
         (409, Conflict),
+        (410, HistoryGone),
         (412, PreconditionFailed),
-        (429, ServerError),
+        (413, LimitExceeded),
+        (499, Cancelled),
         (500, ServerError),
+        (501, SparkUnavailable),
+        (502, ServerError),
+        (504, QueryTimeout),
+        (507, StorageFull),
     ],
 )
 def test_an_error_object_is_shown_by_its_text(server, status, kind):
@@ -132,6 +145,33 @@ def test_an_error_object_is_shown_by_its_text(server, status, kind):
     assert type(caught.value) is kind
     assert caught.value.message == "so it is"
     assert caught.value.details == {"status": status, "code": "c", "more": [1]}
+
+
+@pytest.mark.parametrize("status", [408, 429, 503])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7.0),
+        ({"retry-after": "0"}, 0.0),
+        ({"Retry-After": "-1"}, None),
+    ],
+)
+def test_a_busy_server_says_when_to_ask_again(server, status, header, seconds):
+    server.responses["GET /x"] = (status, {"error": "too many"}, header)
+    with pytest.raises(ServerUnavailable) as caught:
+        Connection(server.url).get("x")
+    assert caught.value.retryable
+    assert caught.value.retry_after == seconds
+
+
+def test_a_write_whose_outcome_is_open_is_not_repeated(server):
+    server.responses["POST /x"] = (503, {"error": "unknown", "commit_id": "01ABC"})
+    with pytest.raises(OutcomePending) as caught:
+        Connection(server.url).post("x", body={}, changes=True)
+    assert not caught.value.retryable
+    assert caught.value.details["commit_id"] == "01ABC"
+    assert caught.value.hint is None
 
 
 @pytest.mark.parametrize("body", [b"down for\nmaintenance", b'{"message": "x"}', b'"text"', b""])

@@ -13,25 +13,42 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from omnigraph.client.http import Failure, NoResponse, Response, send
 from omnigraph.errors import (
+    Cancelled,
     Conflict,
+    HistoryGone,
     InputError,
+    LimitExceeded,
     NotFound,
     OmniGraphError,
     OutcomePending,
     PolicyDenied,
     PreconditionFailed,
+    QueryTimeout,
     ServerError,
     ServerUnavailable,
+    SparkUnavailable,
+    StorageFull,
+    Unauthorized,
 )
 from omnigraph.escaping import escape
 from omnigraph.records import dataclass
 
 _CLASSES: Mapping[int, type[OmniGraphError]] = {
     400: InputError,
+    401: Unauthorized,
     403: PolicyDenied,
     404: NotFound,
+    408: ServerUnavailable,
     409: Conflict,
+    410: HistoryGone,
     412: PreconditionFailed,
+    413: LimitExceeded,
+    429: ServerUnavailable,
+    499: Cancelled,
+    501: SparkUnavailable,
+    503: ServerUnavailable,
+    504: QueryTimeout,
+    507: StorageFull,
 }
 _MAX_SHOWN = 4000
 
@@ -104,11 +121,17 @@ class Connection:
             message = body["error"]
             details |= {key: value for key, value in body.items() if key != "error"}
         error_class = _CLASSES.get(status, ServerError)
+        if status == 503 and "commit_id" in details:
+            # The write may be done: nothing invites to repeat it.
+            error_class = OutcomePending
+        if error_class is ServerUnavailable:
+            details["retry_after"] = _retry_after(response)
         if self.token:
             message = message.replace(self.token, "***")
         plain = escape(message, keep="\n\t")
         shown = plain if len(plain) <= _MAX_SHOWN else f"{plain[:_MAX_SHOWN]}…"
-        return error_class(shown, hint=_hint(status), details=details)
+        hint = None if error_class is OutcomePending else _hint(status)
+        return error_class(shown, hint=hint, details=details)
 
     def _no_response(self, failure: Failure, changes: bool) -> OmniGraphError:
         if failure is Failure.UNTRUSTED:
@@ -168,9 +191,17 @@ def unexpected_response(base: str) -> ServerError:
     )
 
 
+def _retry_after(response: Response) -> float | None:
+    """The seconds that a server asks to wait; a date and anything else is ignored."""
+    text = next((v for k, v in response.headers.items() if k.lower() == "retry-after"), "")
+    return float(text) if text.isascii() and text.isdecimal() else None
+
+
 def _hint(status: int) -> str | None:
     if status == 401:
         return "store a token for this server with `omnigraph login NAME`"
+    if status in (408, 429, 503):
+        return "repeat the request later"
     if 300 <= status < 400:
         return "the server has another address: use that one; redirects are not followed"
     return None
