@@ -82,11 +82,12 @@ def text_of(clauses: list[str]) -> str:
 @pytest.mark.parametrize("number", COUNTS)
 def test_the_count_is_right_and_the_plan_the_same_in_any_order(graph, number):
     pattern, expected = COUNTS[number]
-    clauses, random, plans = pattern.split("|"), Random(rotation()), set()
+    clauses, random, texts = pattern.split("|"), Random(rotation()), []
     for _ in range(5):
         random.shuffle(clauses)
         clauses.sort(key=lambda clause: clause.startswith("not"))
-        text = text_of(clauses)
-        assert graph.query(text).rows() == [{"n": expected}]
-        plans.add(str(graph.snapshot().explain(text)).partition("expected:")[0])
+        texts.append(text_of(clauses))
+        assert graph.query(texts[-1]).rows() == [{"n": expected}]
+    # The first query measures the tables that it uses, so the second may have another plan.
+    plans = {str(graph.snapshot().explain(text)).partition("expected:")[0] for text in texts}
     assert len(plans) == 1, "\n".join(plans)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
+import numpy as np
 import pytest
 
 from omnigraph import Graph, Source
@@ -19,9 +20,12 @@ from omnigraph.commit.history import SnapshotRef
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan import order
 from omnigraph.plan.nodes import Intersect, Leg
-from omnigraph.plan.statistics import TableSizes
+from omnigraph.plan.statistics import ColumnFacts, Degrees, TableFacts, TableStatistics
+from omnigraph.read import blocks, legs
+from omnigraph.read.frame import Frame
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.run import Run
+from omnigraph.topology import edges
 from tests.read.naive import Data, answer
 from tests.read.test_agreement import compare, rows_of, traversal
 from tests.read.world import check, read_back
@@ -97,6 +101,35 @@ def pattern(random: Random) -> tuple[list[str], list[str]]:
     return clauses, people
 
 
+def shape(random: Random) -> tuple[list[str], list[str]]:
+    """The clauses of a pattern with a well-known shape, and the people in it."""
+    kind = random.choice(["cycle", "cycle", "star", "chain", "clique", "diamond", "absent cycle"])
+    word = random.choice(["knows", "<knows>", "likes", "<likes>"])
+    count = {"chain": 8, "clique": 4, "diamond": 4, "star": 5}.get(kind, random.choice([3, 4]))
+    people = [f"$v{n}" for n in range(count)]
+    if kind == "star":
+        clauses = [edge(random, people[0], other) for other in people[1:]]
+    elif kind == "clique":
+        clauses = [f"{a} {word} {b}" for a, b in itertools.combinations(people, 2)]
+    else:
+        clauses = [f"{a} {word} {b}" for a, b in itertools.pairwise(people)]
+    if kind == "chain":
+        # Named at one end, or there would be too many to enumerate.
+        clauses = [f'$v0: Person {{ name: "p{random.randrange(PEOPLE)}" }}', *clauses]
+        clauses = [clause.replace("<", "").replace(">", "") for clause in clauses]
+    if kind in ("cycle", "diamond"):
+        clauses.append(f"{people[-1]} {word} {people[0]}")
+    if kind == "diamond":
+        clauses.append(f"{people[0]} {word} {people[2]}")
+    if kind == "absent cycle":
+        word = random.choice([word, "knows", "<likes>"])
+        clauses.append(f"not {{ {people[-1]} {word} $n  $n {word} {people[0]} }}")
+    for _ in range(random.choice([0, 0, 1, 2])):
+        one, other = random.sample(people, 2)
+        clauses.append(f"{one}.name != {other}.name")
+    return clauses, people
+
+
 def edge(random: Random, one: str, other: str) -> str:
     word = random.choice(["knows", "<knows>", "likes", "<likes>", "knows{1,2}", "$e knows"])
     if word == "$e knows":
@@ -135,7 +168,7 @@ def negation(random: Random, people: list[str]) -> str:
 
 
 def question(random: Random) -> tuple[list[str], str]:
-    clauses, people = pattern(random)
+    clauses, people = random.choice([pattern, pattern, shape])(random)
     one, other = random.choice(people), random.choice(people)
     returned = random.choice(
         [
@@ -156,20 +189,33 @@ def text_of(clauses: list[str], returned: str) -> str:
     return f"query q() {{ match {{ {'  '.join(clauses)} }} return {returned} }}"
 
 
+def random_facts(random: Random) -> TableFacts | None:
+    """Facts about a table that need not be true; often none."""
+
+    def pair() -> tuple[float, float]:
+        return 2.0 ** random.randrange(-3, 9), 2.0 ** random.randrange(-3, 9)
+
+    if random.random() < 0.3:
+        return None
+    fractions = random.choice([0.0, 0.5, 1.0]), random.choice([0.0, 0.5, 1.0])
+    through = random.choice([None, 0.0, *pair()])
+    most = random.choice([(1.0, 1.0), (1.0, 64.0), (64.0, 1.0), (0.0, 0.0), (256.0, 256.0)])
+    column = ColumnFacts(random.choice([0.0, 1.0, 8.0]), random.choice([0.0, 0.5, 1.0]))
+    return TableFacts({"age": column}, Degrees(pair(), fractions, pair(), through, most))
+
+
 @contextmanager
 def planned(random: Random) -> Iterator[None]:
     """Tables have random sizes for the planner, and its choices are made for it."""
 
-    def of(catalog, types, edge_types, rows):
-        nodes = {name: random.randrange(25) for name in catalog.node_types}
-        edges = {
-            name: (random.randrange(25), edge.from_type, edge.to_type)
-            for name, edge in catalog.edge_types.items()
-        }
-        return TableSizes(catalog, nodes, edges)
+    def of(catalog, types, edge_types, *_):
+        nodes = {name: 2.0 ** random.randrange(25) for name in catalog.node_types}
+        rows = {name: 2.0 ** random.randrange(25) for name in catalog.edge_types}
+        made = {name: random_facts(random) for name in (*nodes, *rows)}
+        return TableStatistics(catalog, nodes, rows, made)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TableSizes, "of", of)
+        patch.setattr(TableStatistics, "of", of)
         match random.randrange(4):
             case 0:
                 patch.setattr(order, "_is_cheaper", lambda *_: True)
@@ -177,6 +223,13 @@ def planned(random: Random) -> Iterator[None]:
                 patch.setattr(order, "_is_cheaper", lambda *_: False)
             case 2:
                 patch.setattr(order, "_MOST_VARIABLES", 1)
+        # Each threshold on both of its sides.
+        patch.setattr(legs, "_WORTH_IT", random.choice([0.0, 0.9, 2.0]))
+        patch.setattr(legs, "FEW_STARTS", random.choice([0, 4_096]))
+        patch.setattr(blocks, "ROWS", random.choice([1, 7, 1 << 20]))
+        patch.setattr(edges, "_FEW_NEIGHBOURS", random.choice([0, 4]))
+        patch.setattr(edges, "_FEW_TESTS", random.choice([0, 4_096]))
+        patch.setattr(edges, "_MOST_BITS", random.choice([0, 1 << 28]))
         yield
 
 
@@ -222,6 +275,34 @@ def test_the_joins_of_an_intersection_are_made_once(graph):
         (Leg("a", "Knows", Direction.OUT), Leg("b", "Knows", Direction.OUT)), "c", "Person"
     )
     assert run.joins(step)[0] is run.joins(step)[0]
+
+
+def test_blocks_of_an_intersection_have_the_rows_of_the_leading_side(graph, monkeypatch):
+    """A side with more neighbours leads where tests against the other are cheaper."""
+    made, _ = graph
+    handle = made._handle
+    context = handle.read(SnapshotRef("main"))
+    text = "query q() { match { $p lives $x $q lives $x $p knows $q } return { count($p) as n } }"
+    prepared = handle.plans.read(context.catalog, Source("<query>", text), None)
+    run = Run(handle.query_context(context), ResourceGuard(Limits()), prepared.info)
+    step = Intersect(
+        (Leg("p", "Knows", Direction.OUT), Leg("x", "Lives", Direction.IN)), "q", "Person"
+    )
+    people, cities = run.nodes("Person"), run.nodes("City")
+    pairs = list(itertools.product(people.index().numbers, cities.index().numbers))
+    starts, ends = np.array(pairs, np.int32).T
+    frame = Frame(len(pairs), {"p": starts, "x": ends})
+    knows = run.edges("Knows").index().adjacency("out").degrees(starts)
+    lives = run.edges("Lives").index().adjacency("in").degrees(ends)
+    monkeypatch.setattr(legs, "FEW_STARTS", 0)
+    monkeypatch.setattr(legs, "_WORTH_IT", 2.0)
+    monkeypatch.setattr(edges, "_FEW_NEIGHBOURS", 1)
+    # An edge is followed in each case; a test of `knows` costs 3, one of `lives` a half.
+    expected = np.where(knows * 1.5 <= lives * 4.0, knows, lives)
+    assert legs.tested(run, step, frame).tolist() == expected.tolist()
+    assert (expected > np.minimum(knows, lives)).any()
+    monkeypatch.setattr(legs, "_WORTH_IT", 0.0)
+    assert legs.tested(run, step, frame).tolist() in (knows.tolist(), lives.tolist())
 
 
 def test_a_query_has_one_plan_whatever_the_order_of_its_clauses(graph):

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from omnigraph.read import aggregate, blocks, engine, order, reach, run, searches, sources
+from omnigraph.read import aggregate, blocks, engine, legs, order, reach, run, searches, sources
 from omnigraph.read.search import text
 from tests.read.generate import make_question
 from tests.read.test_agreement import states
@@ -38,7 +38,8 @@ VARIANTS = {
         (run, "_FEW"): 0,
         (blocks, "ROWS"): 1,
         (blocks, "BYTES"): 1,
-        (blocks, "_FEW_STARTS"): 0,
+        (blocks, "FEW_STARTS"): 0,
+        (legs, "FEW_STARTS"): 0,
         (blocks, "FEW_VALUES"): 0,
         (blocks, "_FEW_NODES"): 0,
         (reach, "_MOST_STARTS"): 1,

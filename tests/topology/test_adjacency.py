@@ -35,6 +35,18 @@ def test_neighbours_come_once_and_in_order(pairs, sources):
     assert degrees == [len(neighbours(pairs, s)) for s in sources]
 
 
+@given(targets=st.dictionaries(st.integers(0, 9), st.integers(0, 9)), sources=SOURCES)
+def test_the_only_neighbour_of_each_source(targets, sources):
+    pairs = list(targets.items())
+    adjacency = Adjacency.of(*ends(pairs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adjacencies, "_FEW_TESTS", 0)
+        owners, reached = adjacency.neighbours(np.array(sources, np.int32))
+    expected = [(i, targets[s]) for i, s in enumerate(sources) if s in targets]
+    assert list(zip(owners.tolist(), reached.tolist(), strict=True)) == expected
+    assert (owners.dtype, reached.dtype) == (np.int64, np.int32)
+
+
 @pytest.mark.parametrize("bits", [0, 1 << 28])
 @pytest.mark.parametrize("few", [0, 4])
 @pytest.mark.parametrize("tests", [0, 4_096])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +18,16 @@ from omnigraph.lang.query.checked import Direction
 from omnigraph.lang.query.params import convert_params
 from omnigraph.plan.bind import bind
 from omnigraph.plan.nodes import (
-    AntiJoin,
     Connect,
     Expand,
     Intersect,
-    NodeScan,
+    Pipeline,
     PlanStep,
     ReadPlan,
-    RowFilter,
     Total,
-    Weigh,
 )
 from omnigraph.plan.prepared import PreparedQuery
+from omnigraph.plan.statistics import TableFacts, TableStatistics
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
 from omnigraph.read.gate import GATE
@@ -40,6 +38,7 @@ from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 
 if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.plan.estimator import StepEstimate
     from omnigraph.spark.session.engine import SparkEngine
 
 
@@ -93,7 +92,7 @@ def _first_rows(
 ) -> Result:
     """A result whose first batch has been computed."""
     try:
-        prepared = _in_order(compiled(context.catalog), context)
+        prepared = _in_order(handle, compiled(context.catalog), context)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
         guard = ResourceGuard(limits)
         guard.check()
@@ -126,17 +125,35 @@ def _prepared(
 ) -> PreparedQuery:
     """A compiled read with its steps in the order for a snapshot."""
     prepared = handle.plans.read(context.catalog, handle.source(source, "<query>"), name)
-    return _in_order(prepared, context)
+    return _in_order(handle, prepared, context)
 
 
-def _in_order(prepared: PreparedQuery, context: SnapshotContext) -> PreparedQuery:
-    pins = context.snapshot.pins
+def _in_order(handle: Handle, prepared: PreparedQuery, context: SnapshotContext) -> PreparedQuery:
+    if len(prepared.ready.pipeline) < 2:
+        return prepared
+    return prepared.ordered(context.catalog, _statistics(handle, prepared, context))
+
+
+def _statistics(
+    handle: Handle,
+    prepared: PreparedQuery,
+    context: SnapshotContext,
+    magnitude: Callable[[int], float] | None = None,
+) -> TableStatistics:
+    """What is known about the tables of a query."""
+    pins, topology, info = context.snapshot.pins, handle.topology, prepared.info
 
     def rows(table_key: str) -> int:
         pin = pins.get(table_key)
         return 0 if pin is None else pin.row_count
 
-    return prepared.ordered(context.catalog, rows)
+    def facts(table_key: str) -> TableFacts | None:
+        pin = pins.get(table_key)
+        return None if pin is None else topology.facts(pin.location)
+
+    return TableStatistics.of(
+        context.catalog, info.node_types, info.traversed, rows, facts, magnitude
+    )
 
 
 def _detecting_removal(
@@ -224,27 +241,43 @@ def explain_query(
 ) -> Explanation:
     """A plan, with estimates for a snapshot; the query is not run."""
     from omnigraph.plan.explain import explain_json, explain_text
-    from omnigraph.read.estimate import estimates
+    from omnigraph.read.estimate import expectations
 
     compiled = handle.plans.any(context.catalog, handle.source(source, "<query>"), name)
     inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
-    compiled = _in_order(compiled, context)
+    compiled = _in_order(handle, compiled, context)
     plan = compiled.plan
     with detect_removal(inputs.store, inputs.snapshot):
-        expected = estimates(Run(inputs, ResourceGuard(Limits()), compiled.info), compiled.ready)
-    lines = [explain_text(plan), "expected:", *(f"  {_facts(note)}" for note in expected)]
-    return Explanation("\n".join(lines), {**explain_json(plan), "expected": expected})
+        run = Run(inputs, ResourceGuard(Limits()), compiled.info)
+        expected = expectations(run, compiled.ready, _expected(handle, compiled, context))
+    measured = _statistics(handle, compiled, context).measured()
+    lines = [explain_text(plan), "expected:", *_note_lines(expected, "  ")]
+    if measured:
+        lines += ["statistics:", *(f"  {name}: {_facts(measured[name])}" for name in measured)]
+    data = {**explain_json(plan), "expected": expected, "statistics": measured}
+    return Explanation("\n".join(lines), data)
+
+
+def _expected(
+    handle: Handle, prepared: PreparedQuery, context: SnapshotContext
+) -> tuple[StepEstimate, ...]:
+    """The rows that the planner expects, for the exact sizes of the tables."""
+    from omnigraph.plan.estimator import estimate_plan
+
+    return estimate_plan(prepared.plan, _statistics(handle, prepared, context, float))
+
+
+def _note_lines(notes: Iterable[Mapping[str, Any]], pad: str) -> Iterator[str]:
+    for note in notes:
+        facts = _facts({key: value for key, value in note.items() if key not in ("step", "inner")})
+        yield f"{pad}{note['step']}: {facts}" if "step" in note else f"{pad}{facts}"
+        yield from _note_lines(note.get("inner", ()), pad + "  ")
 
 
 def _facts(note: Mapping[str, Any]) -> str:
-    shown = {key: value for key, value in note.items() if key not in ("step", "inner")}
-    facts = ", ".join(
-        f"{key} {escape(str(value))}" for key, value in shown.items() if value is not None
-    )
-    inner = "".join(f"\n    {_facts(inner_note)}" for inner_note in note.get("inner", ()))
-    return f"{note['step']}: {facts}{inner}" if "step" in note else facts
+    return ", ".join(f"{key} {escape(str(v))}" for key, v in note.items() if v is not None)
 
 
 def profile_query(
@@ -274,23 +307,40 @@ def profile_query(
     # The remaining time was spent on sorting, grouping and reading the returned values.
     left = seconds - sum(report.seconds for report in steps)
     reads = run.reads() - sum(report.storage for report in steps)
-    steps.append(StepReport(None, rows, max(left, 0.0), size, reads))
+    after = StepReport(None, rows, max(left, 0.0), size, reads)
+    expected = _expected(handle, prepared, context)
+    reports = [*_report_notes(plan.pipeline, expected, by_step), _report_json(after)]
     data = {
         **explain_json(shown),
-        "profile": [_report_json(report) for report in steps],
+        "profile": reports,
         "rows": rows,
         "milliseconds": round(seconds * 1000, 3),
         "peak_bytes": guard.peak,
     }
     lines = [explain_text(shown), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
-    lines += [f"  {_report_text(report)}" for report in steps]
-    return Explanation("\n".join(lines), data)
+    return Explanation("\n".join([*lines, *_report_lines(reports, "  ")]), data)
 
 
-def _report_json(report: StepReport) -> dict[str, Any]:
+def _report_notes(
+    steps: Pipeline, expected: Sequence[StepEstimate], by_step: Mapping[int, StepReport]
+) -> Iterator[dict[str, Any]]:
+    """The report of each step, with the rows that were expected, and of the steps inside it."""
+    for step, estimate in zip(steps, expected, strict=True):
+        note = _report_json(by_step.get(id(step)) or StepReport(step), round(estimate.rows))
+        inner = list(_report_notes(step.inner_steps(), estimate.inner, by_step))
+        if isinstance(step, Total):
+            # A term is not a step of its own; its rows are those of its last step.
+            inner = [{"step": note["step"], "inner": note["inner"]} for note in inner]
+        yield {**note, "inner": inner} if inner else note
+
+
+def _report_json(report: StepReport, expected: int | None = None) -> dict[str, Any]:
+    from omnigraph.plan.explain import step_name
+
     return {
-        "step": _name(report.step),
+        "step": "return" if report.step is None else step_name(report.step),
         "rows": report.rows,
+        "expected": expected,
         "milliseconds": round(report.seconds * 1000, 3),
         "bytes": report.bytes,
         "storage_operations": report.storage,
@@ -298,32 +348,16 @@ def _report_json(report: StepReport) -> dict[str, Any]:
     }
 
 
-def _report_text(report: StepReport) -> str:
-    notes = "; ".join(map(_facts, report.notes))
-    text = (
-        f"{_name(report.step)}: {report.rows} rows, {report.seconds * 1000:.3f} ms, "
-        f"{report.bytes} bytes, {report.storage} storage operations"
-    )
-    return f"{text} ({notes})" if notes else text
-
-
-def _name(step: PlanStep | None) -> str:
-    match step:
-        case None:
-            return "return"
-        case NodeScan():
-            return f"scan ${step.variable}"
-        case Expand() | Connect():
-            return f"{type(step).__name__.lower()} ${step.src} to ${step.dst}"
-        case AntiJoin():
-            return "without"
-        case Intersect():
-            return f"intersect ${step.dst}"
-        case Total():
-            return "total"
-        case Weigh():
-            return f"count for ${step.variable}"
-        case RowFilter():
-            return "filter"
-        case _:
-            return type(step).__name__.lower()
+def _report_lines(reports: Iterable[Mapping[str, Any]], pad: str) -> Iterator[str]:
+    for report in reports:
+        text = f"{pad}{report['step']}"
+        if "rows" in report:
+            expected = "" if report["expected"] is None else f"expected {report['expected']}, "
+            text += (
+                f": {report['rows']} rows, {expected}{report['milliseconds']:.3f} ms, "
+                f"{report['bytes']} bytes, {report['storage_operations']} storage operations"
+            )
+            notes = "; ".join(map(_facts, report["notes"]))
+            text += f" ({notes})" if notes else ""
+        yield text
+        yield from _report_lines(report.get("inner", ()), pad + "  ")

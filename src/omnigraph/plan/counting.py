@@ -15,7 +15,7 @@ from omnigraph.lang.query import typed
 from omnigraph.plan.block import Block, BlockEdge, BlockNode
 from omnigraph.plan.live import is_row_count, used
 from omnigraph.plan.nodes import AntiJoin, ReadPlan
-from omnigraph.plan.statistics import TableSizes
+from omnigraph.plan.statistics import TableStatistics
 
 # The number of terms doubles with every excluded condition.
 _MOST_EXCLUDED = 3
@@ -28,14 +28,18 @@ def only_counts(plan: ReadPlan) -> bool:
     )
 
 
-def count_terms(block: Block, sizes: TableSizes) -> list[tuple[int, Block]]:
+def count_terms(block: Block, statistics: TableStatistics) -> list[tuple[int, Block]]:
     """Blocks with signs whose counts add up to the count of this one; none if that is no use.
 
     A condition is excluded if its opposite joins two variables: that they are the same node, or
     that an edge exists.
     """
     excluded: list[typed.Compare | AntiJoin] = [
-        *(c for c in block.conditions if isinstance(c, typed.Compare) and _differ(c, block, sizes)),
+        *(
+            c
+            for c in block.conditions
+            if isinstance(c, typed.Compare) and _differ(c, block, statistics)
+        ),
         *(step for step in block.absent if _absent_edge(step) is not None),
     ]
     excluded = excluded[:_MOST_EXCLUDED]
@@ -57,7 +61,7 @@ def count_terms(block: Block, sizes: TableSizes) -> list[tuple[int, Block]]:
     return terms
 
 
-def _differ(condition: typed.Compare, block: Block, sizes: TableSizes) -> bool:
+def _differ(condition: typed.Compare, block: Block, statistics: TableStatistics) -> bool:
     """Whether a condition says that two variables are different nodes."""
     left, right = condition.left, condition.right
     if condition.op is not typed.Relation.NE:
@@ -69,7 +73,7 @@ def _differ(condition: typed.Compare, block: Block, sizes: TableSizes) -> bool:
         return False
     type_name = nodes[left.variable].type_name
     return type_name == nodes[right.variable].type_name and all(
-        sizes.is_identity(type_name, column.name) for column in (left, right)
+        statistics.is_identity(type_name, column.name) for column in (left, right)
     )
 
 

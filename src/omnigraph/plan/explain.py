@@ -21,6 +21,7 @@ from omnigraph.plan.nodes import (
     PlanStep,
     ReadPlan,
     RowFilter,
+    Term,
     Total,
     Weigh,
 )
@@ -101,7 +102,7 @@ def _step_lines(step: PlanStep, depth: int) -> list[str]:
         case Total():
             lines = [f"{pad}total"]
             for term in step.terms:
-                lines.append(f"{inner}{'plus' if term.sign > 0 else 'minus'}")
+                lines.append(f"{inner}{step_name(term)}")
                 for nested in term.inner:
                     lines += _step_lines(nested, depth + 2)
             return lines
@@ -142,6 +143,29 @@ def _mutation_lines(plan: MutationPlan) -> list[str]:
         if statement.where is not None:
             lines.append(f"{_INDENT * 2}where {show(statement.where)}")
     return lines
+
+
+def step_name(step: PlanStep) -> str:
+    """A step in a few words."""
+    match step:
+        case NodeScan():
+            return f"scan ${step.variable}"
+        case Expand() | Connect():
+            return f"{type(step).__name__.lower()} ${step.src} to ${step.dst}"
+        case Intersect():
+            return f"intersect ${step.dst}"
+        case RowFilter():
+            return "filter"
+        case AntiJoin():
+            return "without"
+        case Weigh():
+            return f"count for ${step.variable}"
+        case Total():
+            return "total"
+        case Term():
+            return "plus" if step.sign > 0 else "minus"
+        case _:
+            raise TypeError(f"explain does not know {type(step).__name__}")
 
 
 # -- JSON -------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class _Lowering:
         steps += [RowFilter(condition) for condition in pattern.conditions]
         visible = frozenset(bound)
         for absent in pattern.absent:
-            steps.append(AntiJoin(absent.outer, self.pattern(absent.pattern, visible)))
+            steps.append(AntiJoin(self.pattern(absent.pattern, visible), absent.outer))
         return tuple(steps)
 
     def _expand(

@@ -70,6 +70,10 @@ class PlanStep(ABC):
         """The pipelines inside the step."""
         return ()
 
+    def inner_steps(self) -> Pipeline:
+        """The steps inside the step: those of its pipeline, or the terms of a sum."""
+        return ()
+
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         """The same step with its inner pipelines rewritten, if it has any."""
         return self
@@ -81,6 +85,21 @@ def all_steps(steps: Pipeline) -> Iterator[PlanStep]:
         yield step
         for inner in step.inner_pipelines():
             yield from all_steps(inner)
+
+
+def variable_types(steps: Pipeline) -> tuple[dict[str, str], dict[str, str]]:
+    """The types of the node variables and of the edge variables of a pipeline."""
+    types: dict[str, str] = {}
+    edge_types: dict[str, str] = {}
+    for step in all_steps(steps):
+        match step:
+            case NodeScan():
+                types[step.variable] = step.type_name
+            case Expand() | Intersect():
+                types[step.dst] = step.dst_type
+        if isinstance(step, Expand | Connect) and step.edge_variable is not None:
+            edge_types[step.edge_variable] = step.edge_type
+    return types, edge_types
 
 
 @functools.cache
@@ -155,20 +174,29 @@ class RowFilter(PlanStep):
 
 
 @dataclass(frozen=True, slots=True)
-class AntiJoin(PlanStep):
-    """Keep the rows for which the inner pipeline, started from them, yields nothing."""
+class NestedStep(PlanStep):
+    """A step with one inner pipeline, which binds nothing outside of itself."""
 
-    outer: tuple[str, ...]
     inner: tuple[PlanStep, ...]
 
     def inner_pipelines(self) -> tuple[Pipeline, ...]:
         return (self.inner,)
+
+    def inner_steps(self) -> Pipeline:
+        return self.inner
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         return replace(self, inner=change(self.inner))
 
     def introduced(self) -> tuple[str, ...]:
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class AntiJoin(NestedStep):
+    """Keep the rows for which the inner pipeline, started from them, yields nothing."""
+
+    outer: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +239,7 @@ class Intersect(PlanStep):
 
 
 @dataclass(frozen=True, slots=True)
-class Weigh(PlanStep):
+class Weigh(NestedStep):
     """Multiply each row by the number of rows that the inner pipeline yields for a variable.
 
     The inner pipeline starts from that variable alone and binds nothing that is needed outside, so
@@ -219,33 +247,13 @@ class Weigh(PlanStep):
     """
 
     variable: str
-    inner: tuple[PlanStep, ...]
-
-    def inner_pipelines(self) -> tuple[Pipeline, ...]:
-        return (self.inner,)
-
-    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
-        return replace(self, inner=change(self.inner))
-
-    def introduced(self) -> tuple[str, ...]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Term(PlanStep):
+class Term(NestedStep):
     """One summand of a ``Total``."""
 
     sign: int
-    inner: tuple[PlanStep, ...]
-
-    def inner_pipelines(self) -> tuple[Pipeline, ...]:
-        return (self.inner,)
-
-    def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
-        return replace(self, inner=change(self.inner))
-
-    def introduced(self) -> tuple[str, ...]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +268,9 @@ class Total(PlanStep):
 
     def inner_pipelines(self) -> tuple[Pipeline, ...]:
         return tuple(term.inner for term in self.terms)
+
+    def inner_steps(self) -> Pipeline:
+        return self.terms
 
     def map_inner(self, change: Callable[[Pipeline], Pipeline]) -> PlanStep:
         terms = tuple(replace(term, inner=change(term.inner)) for term in self.terms)

@@ -32,9 +32,10 @@ from omnigraph.plan.nodes import (
     PlanStep,
     RowFilter,
     all_steps,
+    variable_types,
 )
 from omnigraph.plan.order import order_steps
-from omnigraph.plan.statistics import TableSizes, text_key
+from omnigraph.plan.statistics import TableStatistics, text_key
 from omnigraph.records import dataclass
 
 T = TypeVar("T")
@@ -67,9 +68,7 @@ class PlanInfo:
 
     @classmethod
     def of(cls, plan: ReadPlan) -> PlanInfo:
-        types: dict[str, str] = {}
-        edge_types: dict[str, str] = {}
-        _collect_types(plan.pipeline, types, edge_types)
+        types, edge_types = variable_types(plan.pipeline)
         fused = any(isinstance(p, typed.Rrf) for c in plan.columns for p in typed.walk(c.expr))
         return cls(
             pa.schema([arrow_field(c.name, c.expr.type) for c in plan.columns]),
@@ -84,17 +83,6 @@ class PlanInfo:
             any(isinstance(p, _SEARCHES) for e in plan.exprs() for p in typed.walk(e)),
             tuple(sorted(_scanned(plan))),
         )
-
-
-def _collect_types(steps: Pipeline, types: dict[str, str], edge_types: dict[str, str]) -> None:
-    for step in all_steps(steps):
-        match step:
-            case NodeScan():
-                types[step.variable] = step.type_name
-            case Expand() | Intersect():
-                types[step.dst] = step.dst_type
-        if isinstance(step, Expand | Connect) and step.edge_variable is not None:
-            edge_types[step.edge_variable] = step.edge_type
 
 
 def _traversed(steps: Pipeline) -> Iterator[str]:
@@ -127,7 +115,7 @@ class PreparedQuery:
     """The steps with parameters."""
     is_output_open: bool
     """Whether the columns or the order have parameters."""
-    _orders: dict[TableSizes, PreparedQuery] = field(
+    _orders: dict[TableStatistics, PreparedQuery] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -142,8 +130,7 @@ class PreparedQuery:
 
     @classmethod
     def of(cls, catalog: Catalog, plan: ReadPlan) -> PreparedQuery:
-        types: dict[str, str] = {}
-        _collect_types(plan.pipeline, types, {})
+        types, _ = variable_types(plan.pipeline)
         by_id = replace(
             plan, pipeline=tuple(_by_id(step, catalog, types) for step in plan.pipeline)
         )
@@ -154,22 +141,17 @@ class PreparedQuery:
         is_output_open = any(map(_is_open, ready.output_exprs()))
         return cls(plan, ready, PlanInfo.of(ready), tuple(open_steps), is_output_open)
 
-    def ordered(self, catalog: Catalog, rows: Callable[[str], int]) -> PreparedQuery:
+    def ordered(self, catalog: Catalog, statistics: TableStatistics) -> PreparedQuery:
         """The query with its steps in the best order for a snapshot.
 
-        ``rows`` is the number of rows of a table by its key. The order depends only on their
-        magnitudes, so it is found once for many versions.
+        Statistics are rounded, so an order is found once for many versions.
         """
-        if len(self.ready.pipeline) < 2:
-            return self
-        info = self.info
-        sizes = TableSizes.of(catalog, info.node_types, info.traversed, rows)
-        ordered = self._orders.get(sizes)
+        ordered = self._orders.get(statistics)
         if ordered is None:
-            ordered = PreparedQuery.of(catalog, order_steps(self.plan, sizes))
+            ordered = PreparedQuery.of(catalog, order_steps(self.plan, statistics))
             if len(self._orders) >= _MOST_ORDERS:
                 self._orders.clear()
-            self._orders[sizes] = ordered
+            self._orders[statistics] = ordered
         return ordered
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:

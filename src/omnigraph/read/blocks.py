@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand, Intersect, NodeScan, PlanStep, RowFilter
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers
+from omnigraph.read.legs import FEW_STARTS, tested
 from omnigraph.read.reach import most_starts
 from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
@@ -35,9 +36,6 @@ BYTES = 64 << 20
 """The approximate size of the values of a block."""
 FEW_VALUES = 8_192
 """Up to this many values are read at once, whatever their width."""
-# For up to this many rows, no adjacency is built only to count their output rows.
-_FEW_STARTS = 4_096
-
 # Results for at most this many nodes are not stored.
 _FEW_NODES = 4_096
 
@@ -88,7 +86,7 @@ def step_blocks(
         case Expand() | Connect():
             return blocks(frame, _degrees(run, step, frame, live))
         case Intersect():
-            return blocks(frame, smallest_degrees(run, step, frame))
+            return blocks(frame, tested(run, step, frame))
         case RowFilter():
             return _value_blocks(run, frame, step.condition)
         case _:
@@ -118,7 +116,7 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
         return _most_reached(run, step, source, frame)
     index = source.cached_index()
     if index is None:
-        if frame.rows <= _FEW_STARTS or run.context.traversal.mode is TraversalMode.INDEXED:
+        if frame.rows <= FEW_STARTS or run.context.traversal.mode is TraversalMode.INDEXED:
             return 1
         index = source.index()
     numbers, direction = run.numbers(frame, step.src), str(step.direction)
@@ -134,20 +132,6 @@ def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: F
     if frame.rows <= starts or len(distinct(numbers)) < frame.rows:
         return 1
     return max(ROWS // starts, 1)
-
-
-def smallest_degrees(run: Run, step: Intersect, frame: Frame) -> Ints:
-    """The number of nodes that an intersection tests for each row."""
-    degrees = []
-    for leg in step.legs:
-        source = run.edges(leg.edge_type)
-        index = None if source is None else source.cached_index()
-        if source is None or (index is None and frame.rows <= _FEW_STARTS):
-            return np.ones(frame.rows, np.int64)
-        adjacency = (index or source.index()).adjacency(str(leg.direction))
-        degrees.append(adjacency.degrees(run.numbers(frame, leg.src)))
-    fewest: Ints = np.minimum.reduce(degrees)
-    return fewest
 
 
 def together(

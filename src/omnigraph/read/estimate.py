@@ -1,4 +1,7 @@
-"""Estimates for explain, from row counts; of the tables only the index coverage is read."""
+"""What a query is expected to do on a snapshot, for explain; it is not run.
+
+The rows are those that the planner expects. Of the tables only the index coverage is read.
+"""
 
 from __future__ import annotations
 
@@ -6,114 +9,66 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.lang.query import typed
-from omnigraph.plan.nodes import (
-    AntiJoin,
-    Connect,
-    Expand,
-    Intersect,
-    NodeScan,
-    PlanStep,
-    ReadPlan,
-    RowFilter,
-    Total,
-    Weigh,
-)
+from omnigraph.plan.estimator import StepEstimate
+from omnigraph.plan.explain import step_name
+from omnigraph.plan.nodes import Connect, Expand, Intersect, NodeScan, PlanStep, ReadPlan
 from omnigraph.storage.tables.search import SearchIndex, text_index, vector_index
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
 
-# The assumed selectivity of a condition.
-_SELECTIVITY = 0.1
 
-
-def estimates(run: Run, plan: ReadPlan) -> list[dict[str, Any]]:
+def expectations(
+    run: Run, plan: ReadPlan, expected: Sequence[StepEstimate]
+) -> list[dict[str, Any]]:
     """The expected rows of each step, and the chosen strategy with its reason."""
-    notes, _ = _steps(run, plan.pipeline, 1.0)
+    notes = _steps(run, plan.pipeline, expected, 1.0)
     searches = [key.expr for key in plan.order] + [column.expr for column in plan.columns]
     return [*notes, *(note for expr in searches for note in _searches(run, expr))]
 
 
-def _steps(run: Run, steps: Sequence[PlanStep], rows: float) -> tuple[list[dict[str, Any]], float]:
+def _steps(
+    run: Run, steps: Sequence[PlanStep], expected: Sequence[StepEstimate], rows: float
+) -> list[dict[str, Any]]:
     notes: list[dict[str, Any]] = []
-    for step in steps:
-        note, rows = _step(run, step, rows)
-        notes.append(note)
-        for expr in step.exprs():
-            notes += _searches(run, expr)
-    return notes, rows
+    for step, estimate in zip(steps, expected, strict=True):
+        note = {"step": step_name(step), **_strategy(run, step, rows)}
+        if step.inner_steps():
+            note["inner"] = _steps(run, step.inner_steps(), estimate.inner, rows)
+        notes.append({**note, "rows": round(estimate.rows)})
+        if not step.inner_steps():
+            notes += [search for expr in step.exprs() for search in _searches(run, expr)]
+        rows = estimate.rows
+    return notes
 
 
-def _step(run: Run, step: PlanStep, rows: float) -> tuple[dict[str, Any], float]:
-    match step:
-        case NodeScan():
-            return _scan(run, step, rows)
-        case Expand():
-            return _walk(run, step, rows, len(step.dst_filters))
-        case Connect():
-            note, _ = _walk(run, step, rows, 0)
-            rows *= _SELECTIVITY
-            return {**note, "rows": round(rows)}, rows
-        case RowFilter():
-            rows *= _SELECTIVITY
-            return {"step": "filter", "rows": round(rows)}, rows
-        case Total():
-            inner, rows = _steps(run, step.direct, rows)
-            return {"step": "total", "inner": inner, "rows": 1}, 1.0
-        case Weigh():
-            inner, _ = _steps(run, step.inner, rows)
-            return {
-                "step": f"count for ${step.variable}",
-                "inner": inner,
-                "rows": round(rows),
-            }, rows
-        case Intersect():
-            note, _ = _walk(run, step.as_joins()[0], rows, len(step.dst_filters))
-            rows *= _SELECTIVITY
-            return {**note, "step": f"intersect ${step.dst}", "rows": round(rows)}, rows
-        case AntiJoin():
-            inner, _ = _steps(run, step.inner, rows)
-            return {"step": "without", "inner": inner, "rows": round(rows)}, rows
-        case _:
-            return {"step": type(step).__name__}, rows
-
-
-def _scan(run: Run, step: NodeScan, rows: float) -> tuple[dict[str, Any], float]:
-    source = run.nodes(step.type_name)
-    count = 0 if source is None else source.rows
-    by_key = source is not None and any(_names_one(condition) for condition in step.filters)
-    expected = min(1.0, count) if by_key else count * _SELECTIVITY ** min(len(step.filters), 2)
-    is_cached = source is not None and source.cached_index() is not None
-    note = {
-        "step": f"scan ${step.variable}",
-        "by": "key" if by_key else "memory" if is_cached else "storage",
-        "table_rows": count,
-        "rows": round(rows * expected),
-    }
-    return note, rows * expected
+def _strategy(run: Run, step: PlanStep, rows: float) -> dict[str, Any]:
+    """How a step would find its rows, starting from a number of rows."""
+    if isinstance(step, NodeScan):
+        source = run.nodes(step.type_name)
+        is_cached = source is not None and source.cached_index() is not None
+        by_key = any(_names_one(condition) for condition in step.filters)
+        return {
+            "by": "key" if by_key else "memory" if is_cached else "storage",
+            "table_rows": 0 if source is None else source.rows,
+        }
+    if isinstance(step, Intersect):
+        step, _ = step.as_joins()
+    if not isinstance(step, Expand | Connect):
+        return {}
+    edges = run.edges(step.edge_type)
+    if edges is None:
+        return {}
+    choice = edges.choice(run.context.traversal, step, round(rows), is_run=False)
+    return choice.to_json()
 
 
 def _names_one(condition: typed.TypedExpr) -> bool:
     match condition:
-        case typed.Compare(op=typed.Relation.EQ, left=typed.Column(name="id")):
+        case typed.Compare(op=typed.Relation.EQ, left=typed.Column(name=typed.ID_COLUMN)):
             return True
         case _:
             return False
-
-
-def _walk(
-    run: Run, step: Expand | Connect, rows: float, filters: int
-) -> tuple[dict[str, Any], float]:
-    name = f"{'expand' if isinstance(step, Expand) else 'connect'} ${step.src} to ${step.dst}"
-    source = run.edges(step.edge_type)
-    if source is None:
-        return {"step": name, "rows": 0}, 0.0
-    near, hops = source.near(step.direction), source.hops(step)
-    degree = source.rows / max(near.rows, 1)
-    choice = source.choice(run.context.traversal, step, round(rows), is_run=False)
-    reached = min(rows * max(degree, 1.0) ** hops, max(rows, 1.0) * near.rows)
-    reached *= _SELECTIVITY ** min(filters, 2)
-    return {"step": name, **choice.to_json(), "rows": round(reached)}, reached
 
 
 def _searches(run: Run, expr: typed.TypedExpr) -> list[dict[str, Any]]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from omnigraph.lang.query.checked import Direction
 from omnigraph.plan.nodes import Connect, Expand, Intersect
 from omnigraph.read.blocks import cuts
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
+from omnigraph.read.legs import LegTests, leads
 from omnigraph.read.reach import Reached, Step, reach
 from omnigraph.read.sources import EdgeSource, plain
 from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
-from omnigraph.topology.edges import BOTH, IN, OUT, Adjacency, spread
+from omnigraph.topology.edges import Adjacency, spread
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 # The bytes of a row under construction: its owner, its index and its target.
 _ROW_BYTES = 24
-# The cost of testing a pair, in that of following an edge: by comparing a few neighbours, or by
-# a search.
-_NARROW_TEST, _TEST = 0.5, 3.0
 # Distinct starts are counted exactly only below this number.
 _FEW_STARTS = 4_096
 
@@ -44,7 +41,6 @@ class Traversal:
         self.is_empty = not source.rows or self.min_hops > self.max_hops
         self._guard = run.guard
         self._near = source.near(step.direction)
-        self._far = source.ends[0 if step.direction is Direction.IN else 1]
         choice = source.choice(run.context.traversal, step, starts)
         self.is_cached = choice.mode is TraversalMode.CSR
         """Whether the traversal uses an adjacency in memory."""
@@ -114,13 +110,6 @@ class Traversal:
                 yield (owners + start if start else owners), targets
 
         return hop
-
-    def narrow_reverse(self) -> Adjacency | None:
-        """The adjacency of the opposite direction, if its sources have few neighbours each."""
-        if self.direction == BOTH or self.source.rows > 2 * self._far.rows:
-            return None
-        reverse = self.source.index().adjacency(OUT if self.direction == IN else IN)
-        return reverse if reverse.is_narrow else None
 
     @property
     def is_complete(self) -> bool:
@@ -268,34 +257,12 @@ def connect(run: Run, step: Connect, frame: Frame) -> Frame:
 # -- from several bound variables -------------------------------------------------------------
 
 
-class _Leg:
-    """One leg of an intersection: its neighbours, and the test whether it joins two nodes."""
-
-    def __init__(self, traversal: Traversal, starts: Numbers) -> None:
-        self.adjacency = traversal.adjacency()
-        self.starts = starts
-        self._reverse = None if self.adjacency.is_narrow else traversal.narrow_reverse()
-
-    @property
-    def test_cost(self) -> float:
-        """The cost of testing a pair, in that of following an edge."""
-        is_narrow = self.adjacency.is_narrow or self._reverse is not None
-        return _NARROW_TEST if is_narrow else _TEST
-
-    def joins(self, rows: Ints, targets: Numbers) -> Mask:
-        """Whether the starts of some rows are joined with targets."""
-        if self._reverse is not None:
-            return self._reverse.contains(targets, self.starts[rows])
-        return self.adjacency.contains(self.starts[rows], targets)
-
-
 def intersect(
     run: Run, step: Intersect, frame: Frame, live: frozenset[str], *, weighted: bool
 ) -> Frame:
     """Replace each row by one row per node that is a neighbour of all of its sources.
 
-    The neighbours of one source are tested against the others, of which is decided row by row: the
-    one with the fewest, unless the tests against it are much cheaper.
+    The neighbours of one source are tested against the others; of which is decided row by row.
     """
     first, others = run.joins(step)
     steps: list[Expand | Connect] = [first, *others]
@@ -308,20 +275,20 @@ def intersect(
         for join in others:
             rows = connect(run, join, rows)
         return rows
-    legs = [_Leg(traversal, starts) for traversal, starts in begun]
-    degrees = np.stack([leg.adjacency.degrees(leg.starts) for leg in legs])
-    tests = sum(leg.test_cost for leg in legs)
-    costs = np.array([1.0 + tests - leg.test_cost for leg in legs])
-    lead = (degrees * costs[:, None]).argmin(axis=0)
-    run.guard.hold(int(np.take_along_axis(degrees, lead[None], 0).sum()) * _ROW_BYTES)
+    legs = [LegTests(join.source, join.direction, starts) for join, starts in begun]
+    lead, tested = leads(legs)
+    run.guard.hold(int(tested.sum()) * _ROW_BYTES)
     pieces: list[tuple[Ints, Numbers]] = []
     for number, leg in enumerate(legs):
         rows_led = np.flatnonzero(lead == number)
         if not len(rows_led):
             continue
         run.guard.check()
-        owners, targets = leg.adjacency.neighbours(leg.starts[rows_led])
-        owners = rows_led[owners]
+        if len(rows_led) == frame.rows:
+            owners, targets = leg.adjacency.neighbours(leg.starts)
+        else:
+            owners, targets = leg.adjacency.neighbours(leg.starts[rows_led])
+            owners = rows_led[owners]
         for other in legs:
             if other is not leg and len(owners):
                 kept = other.joins(owners, targets)

@@ -79,10 +79,10 @@ class Run(EvalContext):
         self.profiled = profiled
         """Whether steps are reported."""
         self.reports: list[StepReport] = []
-        self._running: StepReport | None = None
+        self._running: list[StepReport] = []
+        self._last: StepReport | None = None
         self._nodes: dict[str, NodeSource | None] = {}
         self._edges: dict[str, EdgeSource | None] = {}
-        self._depth = 0
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo[np.bool_]] = {}
         self._joins: dict[int, tuple[Expand, tuple[Connect, ...]]] = {}
@@ -217,9 +217,9 @@ class Run(EvalContext):
         self.guard.check()
         if frame.rows > _MANY:
             GATE.release()
-        is_reported = self.profiled and not self._depth
-        if is_reported:
-            report = self._running = self.report(step)
+        if self.profiled:
+            report = self.report(step)
+            self._running.append(report)
             report.seconds -= time.perf_counter()
             report.storage -= self.reads()
         pieces = blocks.step_blocks(self, step, frame, live) if frame.rows > 1 else None
@@ -246,7 +246,8 @@ class Run(EvalContext):
                     raise InternalError(f"the engine does not know {type(step).__name__}")
             if not live.issuperset({*frame.variables, *step.introduced()}):
                 after = _pruned(after, live, weighted=weighted)
-        if is_reported:
+        if self.profiled:
+            self._last = self._running.pop()
             report.seconds += time.perf_counter()
             report.storage += self.reads()
             if pieces is None:
@@ -264,8 +265,10 @@ class Run(EvalContext):
 
     def note(self, facts: Mapping[str, Any]) -> None:
         """Record a fact about the running step, for profiles; only of its first block of rows."""
-        if self._running is not None and not self._depth:
-            notes = self._running.notes
+        # What is noted after the last step belongs to it.
+        report = self._running[-1] if self._running else self._last
+        if report is not None:
+            notes = report.notes
             if not any(_head(note) == _head(facts) for note in notes):
                 notes.append(facts)
 
@@ -316,24 +319,16 @@ class Run(EvalContext):
                     totals += sums(rest.nodes[step.variable], rest.counts(), size)
             return totals[numbers]
 
-        self._depth += 1
-        try:
-            counts = self.weights(step).lookup(self.numbers(frame, step.variable), count)
-        finally:
-            self._depth -= 1
+        counts = self.weights(step).lookup(self.numbers(frame, step.variable), count)
         return counted(frame, counts, weighted=weighted)
 
     def _total(self, step: Total) -> Frame:
         """One row with the sum of several counts as its weight."""
-        self._depth += 1
         try:
-            try:
-                total = sum(term.sign * self._count(term.inner) for term in step.terms)
-            except LimitExceeded:
-                # The difference may be small where the counts are not.
-                total = self._count(step.direct)
-        finally:
-            self._depth -= 1
+            total = sum(term.sign * self._count(term.inner) for term in step.terms)
+        except LimitExceeded:
+            # The difference may be small where the counts are not.
+            total = self._count(step.direct)
         return Frame(1, weights=np.array([total], np.int64)) if total else Frame(0)
 
     def _count(self, steps: Pipeline) -> int:
@@ -347,19 +342,14 @@ class Run(EvalContext):
         # Including variables that only a nested block uses.
         outer = used(step)
         nodes = [name for name in sorted(outer) if name in self.types]
-        self._depth += 1
-        try:
-            if len(outer) == 1 and nodes:
-                return self._without_node(step, frame, nodes[0])
-            tagged = frame.keeping(outer)
-            for name in nodes:
-                self.numbers(tagged, name)
-            tagged.weights = None
-            tagged.nodes = {**tagged.nodes, _ROW: np.arange(frame.rows, dtype=np.int32)}
-            matched = self._matched(step, _ROW, tagged, frame.rows)
-        finally:
-            self._depth -= 1
-        return frame.where(~matched)
+        if len(outer) == 1 and nodes:
+            return self._without_node(step, frame, nodes[0])
+        tagged = frame.keeping(outer)
+        for name in nodes:
+            self.numbers(tagged, name)
+        tagged.weights = None
+        tagged.nodes = {**tagged.nodes, _ROW: np.arange(frame.rows, dtype=np.int32)}
+        return frame.where(~self._matched(step, _ROW, tagged, frame.rows))
 
     def _without_node(self, step: AntiJoin, frame: Frame, name: str) -> Frame:
         """Run an inner pipeline that depends on one node only, once per distinct node."""

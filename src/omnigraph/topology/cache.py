@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from omnigraph.errors import MemoryExceeded
 from omnigraph.lang.values.numpy_view import numpy_view
+from omnigraph.topology.measures import Measures
 
 if TYPE_CHECKING:
     from omnigraph.storage.tables.table import FragmentInfo, Table
@@ -55,9 +56,11 @@ class TableCache:
         self.table = table
         self.fragments: tuple[FragmentInfo, ...] = table.fragments()
         shared: dict[str, FragmentCache] = {}
+        self.measures = Measures()
         # In another schema the same name may belong to another column.
         if before is not None and before.table.layout == table.layout:
             shared = {entry.signature: entry for entry in before.entries}
+            self.measures = before.measures
         self.entries: tuple[FragmentCache, ...] = tuple(
             shared.get(f.signature) or FragmentCache(f.signature) for f in self.fragments
         )
@@ -129,6 +132,7 @@ class TableCache:
         for entry, fragment in zip(self.entries, self.fragments, strict=True):
             entry.columns[name] = whole.slice(start, fragment.rows)
             start += fragment.rows
+        self.measures.note_column(name, whole)
         return whole
 
     def codes(self, name: str) -> Codes:

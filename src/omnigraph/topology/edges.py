@@ -97,6 +97,8 @@ class Adjacency:
 
     def neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
         """Every neighbour of each source, with the index of its source in the list."""
+        if len(sources) >= _FEW_TESTS and self._most == 1:
+            return self._only_neighbours(sources)
         clipped = np.minimum(sources, len(self.offsets) - 2)
         starts, ends = self.offsets[clipped], self.offsets[clipped + 1]
         if len(starts) and bool((starts[1:] == ends[:-1]).all()):
@@ -106,11 +108,23 @@ class Adjacency:
         owners, indices = spread(starts, ends - starts)
         return owners, self.targets[indices]
 
+    def _only_neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
+        """The neighbour of each source that has one, if none has more: a column of the sources."""
+        (column,) = self._once("slots", self._slots)
+        targets: Numbers = column.take(sources, mode="clip")
+        owners = np.flatnonzero(targets >= 0)
+        return owners, targets if len(owners) == len(targets) else targets[owners]
+
+    @property
+    def _most(self) -> int:
+        """The greatest number of neighbours of a source."""
+        most: int = self._once("most", lambda: int(np.diff(self.offsets).max(initial=0)))
+        return most
+
     @property
     def is_narrow(self) -> bool:
         """Whether every source has few neighbours, so that a test compares all of them."""
-        most: int = self._once("most", lambda: int(np.diff(self.offsets).max(initial=0)))
-        return most <= _FEW_NEIGHBOURS
+        return self._most <= _FEW_NEIGHBOURS
 
     def contains(self, src: Integers, dst: Integers) -> Mask:
         """For each pair, whether an edge joins it."""
@@ -248,6 +262,12 @@ class EdgeIndex:
         self._complete: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
         if before is not None:
             self._extend(before)
+        self.cache.measures.note_degrees(
+            self._degrees(OUT, self.src),
+            self._degrees(IN, self.dst),
+            (len(src_ids), len(dst_ids)),
+            src_ids is dst_ids,
+        )
 
     def _extend(self, before: EdgeIndex) -> None:
         """Reuse the adjacencies of an older version if edges were only appended since."""
@@ -258,6 +278,10 @@ class EdgeIndex:
         for direction, adjacency in before._plain.items():
             src, dst = self._ends(direction, start)
             self._plain[direction] = adjacency.with_edges(src, dst) if len(src) else adjacency
+
+    def _degrees(self, direction: str, ends: Numbers) -> Ints:
+        adjacency = self._plain.get(direction)
+        return np.bincount(ends) if adjacency is None else np.diff(adjacency.offsets)
 
     @property
     def nbytes(self) -> int:

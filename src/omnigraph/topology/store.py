@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 from omnigraph.storage.tables.types import TableVersion
 from omnigraph.topology.cache import TableCache
 from omnigraph.topology.edges import EdgeIndex
+from omnigraph.topology.measures import Measures
 from omnigraph.topology.nodes import Ids, NodeIndex
 from omnigraph.topology.persisted import Persisted
 
 if TYPE_CHECKING:
+    from omnigraph.plan.statistics import TableFacts
     from omnigraph.storage.tables.table import Table
 
 _MEMORY = 512 << 20
@@ -39,6 +41,7 @@ class Topology:
         self._uses: dict[str, int] = {}
         self._use_count = 0
         self._widths: dict[str, int] = {}
+        self._measures: dict[str, Measures] = {}
         self._indexes: OrderedDict[TableVersion, NodeIndex | EdgeIndex] = OrderedDict()
 
     def forget(self) -> None:
@@ -104,6 +107,11 @@ class Topology:
             width = self._widths[what] = measure()
         return width
 
+    def facts(self, location: str) -> TableFacts | None:
+        """What was measured of a table whose index was built; ``None`` if it was not."""
+        measures = self._measures.get(location)
+        return None if measures is None else measures.facts
+
     def _get_or_build(
         self, identity: TableVersion, index_type: type[_I], build: Callable[[], _I]
     ) -> _I:
@@ -119,6 +127,7 @@ class Topology:
                 index = build()
                 with self._lock:
                     self._indexes[identity] = index
+                    self._measures[identity.location] = index.cache.measures
                     self._shrink()
         with self._lock:
             self._building.pop(identity, None)

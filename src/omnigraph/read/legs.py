@@ -1,0 +1,93 @@
+"""The legs of an intersection: which of them leads a row, and the tests against the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.topology.edges import BOTH, IN, OUT
+
+if TYPE_CHECKING:
+    from omnigraph.plan.nodes import Intersect
+    from omnigraph.read.frame import Frame, Ints, Mask, Numbers
+    from omnigraph.read.run import Run
+    from omnigraph.read.sources import EdgeSource
+    from omnigraph.topology.edges import Adjacency
+
+# The cost of testing a pair, in that of following an edge: by comparing a few neighbours, or by
+# a search.
+_NARROW_TEST, _TEST = 0.5, 3.0
+# One leg leads all rows unless leading each row by its cheapest one costs this share of it at most:
+# rows that are led by one leg are followed in their order, without being picked.
+_WORTH_IT = 0.9
+# For up to this many rows, no adjacency is built only to count their output rows.
+FEW_STARTS = 4_096
+
+
+class LegTests:
+    """One leg of an intersection: its neighbours, and the test whether it joins two nodes."""
+
+    def __init__(self, source: EdgeSource, direction: str, starts: Numbers) -> None:
+        self.adjacency = source.index().adjacency(direction)
+        self.starts = starts
+        self._reverse = None if self.adjacency.is_narrow else _narrow_reverse(source, direction)
+
+    @property
+    def test_cost(self) -> float:
+        """The cost of testing a pair, in that of following an edge."""
+        is_narrow = self.adjacency.is_narrow or self._reverse is not None
+        return _NARROW_TEST if is_narrow else _TEST
+
+    def joins(self, rows: Ints, targets: Numbers) -> Mask:
+        """Whether the starts of some rows are joined with targets."""
+        if self._reverse is not None:
+            return self._reverse.contains(targets, self.starts[rows])
+        return self.adjacency.contains(self.starts[rows], targets)
+
+
+def _narrow_reverse(source: EdgeSource, direction: str) -> Adjacency | None:
+    """The adjacency of the opposite direction, if its sources have few neighbours each."""
+    far = source.ends[0 if direction == IN else 1]
+    if direction == BOTH or source.rows > 2 * far.rows:
+        return None
+    reverse = source.index().adjacency(OUT if direction == IN else IN)
+    return reverse if reverse.is_narrow else None
+
+
+def leads(legs: list[LegTests]) -> tuple[npt.NDArray[np.int8], Ints]:
+    """For each row the number of the leg that leads it, and how many nodes it tests.
+
+    The neighbours of the leading leg are tested against the others, so it is the one with the
+    fewest, unless the tests against it are much cheaper.
+    """
+    tests = sum(leg.test_cost for leg in legs)
+    costs = [1.0 + tests - leg.test_cost for leg in legs]
+    is_even = min(costs) == max(costs)
+    degrees = [leg.adjacency.degrees(leg.starts) for leg in legs]
+    # With equal costs the numbers of neighbours are compared.
+    spent = [d if is_even else d * cost for d, cost in zip(degrees, costs, strict=True)]
+    lead = np.zeros(len(degrees[0]), np.int8)
+    least, fewest = spent[0], degrees[0]
+    for number in range(1, len(legs)):
+        is_less = spent[number] < least
+        lead[is_less] = number
+        fewest = np.where(is_less, degrees[number], fewest)
+        least = fewest if is_even else np.minimum(least, spent[number])
+    totals = [cost.sum() for cost in spent]
+    best = int(np.argmin(totals))
+    if least.sum() > _WORTH_IT * totals[best]:
+        return np.full(len(lead), best, np.int8), degrees[best]
+    return lead, fewest
+
+
+def tested(run: Run, step: Intersect, frame: Frame) -> Ints:
+    """The number of nodes that an intersection tests for each row."""
+    legs = []
+    for leg in step.legs:
+        source = run.edges(leg.edge_type)
+        if source is None or (source.cached_index() is None and frame.rows <= FEW_STARTS):
+            return np.ones(frame.rows, np.int64)
+        legs.append(LegTests(source, str(leg.direction), run.numbers(frame, leg.src)))
+    return leads(legs)[1]
