@@ -72,9 +72,12 @@ def leads(legs: list[LegTests]) -> tuple[npt.NDArray[np.int8], Ints]:
     least, fewest = spent[0], degrees[0]
     for number in range(1, len(legs)):
         is_less = spent[number] < least
-        lead[is_less] = number
-        fewest = np.where(is_less, degrees[number], fewest)
-        least = fewest if is_even else np.minimum(least, spent[number])
+        np.copyto(lead, np.int8(number), where=is_less)
+        if is_even:
+            least = fewest = np.minimum(fewest, degrees[number])
+        else:
+            least = np.minimum(least, spent[number])
+            fewest = np.where(is_less, degrees[number], fewest)
     totals = [cost.sum() for cost in spent]
     best = int(np.argmin(totals))
     if least.sum() > _WORTH_IT * totals[best]:
