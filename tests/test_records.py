@@ -292,6 +292,33 @@ def test_a_default_that_objects_would_share_is_refused_at_once(default):
             x: Any = default
 
 
+def test_a_field_without_a_default_after_one_with_a_default_is_refused_at_the_first_use():
+    @dataclass(frozen=True, slots=True)
+    class Order:
+        x: int = 0
+        y: int  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match="'y' follows default"):
+        Order(1, 2)
+
+
+def test_classes_that_differ_in_names_and_defaults_keep_their_own():
+    @dataclass(slots=True)
+    class First:
+        _1: int
+        _0: int = 5
+
+    @dataclass(slots=True)
+    class Second:
+        self_: int
+        _set: int = 6
+
+    assert (First(1)._1, First(1)._0, First(_0=3, _1=2)._0) == (1, 5, 3)
+    assert (Second(self_=1)._set, Second(1, 2)._set) == (6, 2)
+    with pytest.raises(TypeError, match="'self_'"):
+        Second()
+
+
 def test_other_forms_of_fields_are_left_to_the_standard_library():
     @dataclass(frozen=True, slots=True)
     class Forms:

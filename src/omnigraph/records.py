@@ -23,6 +23,7 @@ import dataclasses
 import inspect
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import CodeType, FunctionType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,49 +125,73 @@ def _is_field(field: Any) -> bool:
     return field._field_type is _FIELD
 
 
+_CODE: dict[str, CodeType] = {}
+"""The compiled constructors by their text, in which the fields have numbers for names."""
+
+
 def _compile_init(cls: Any, fields: list[Field[Any]]) -> Callable[..., None]:
+    """The constructor of a class.
+
+    Compiling takes most of the time of completing a class, and renaming the variables of compiled
+    code takes little: classes whose constructors differ only in names and defaults share it.
+    """
     is_frozen = cls.__dataclass_params__.frozen
     positional: list[str] = []
     keywords: list[str] = []
     body: list[str] = []
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": _FACTORY}
     types: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    keyword_defaults: dict[str, Any] = {}
 
     def assign(name: str, value: str) -> None:
         body.append(f"_set(self, {name!r}, {value})" if is_frozen else f"self.{name} = {value}")
 
-    for field in fields:
-        name = field.name
-        has_factory = field.default_factory is not dataclasses.MISSING
-        if has_factory:
-            names[f"_make_{name}"] = field.default_factory
-        elif field.default is not dataclasses.MISSING:
-            names[f"_default_{name}"] = field.default
+    for number, field in enumerate(fields):
+        name, value = f"_{number}", f"_{number}"
+        default: Any = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            names[f"_make{name}"] = field.default_factory
+            default, value = _FACTORY, f"_make{name}() if {name} is _missing else {name}"
         if not field.init:
-            if has_factory:
-                assign(name, f"_make_{name}()")
-            elif f"_default_{name}" in names:
-                assign(name, f"_default_{name}")
+            if default is _FACTORY:
+                assign(name, f"_make{name}()")
+            elif default is not dataclasses.MISSING:
+                names[f"_default{name}"] = default
+                assign(name, f"_default{name}")
             continue
-        types[name] = field.type
-        parameter, value = name, name
-        if has_factory:
-            parameter = f"{name}=_missing"
-            value = f"_make_{name}() if {name} is _missing else {name}"
-        elif f"_default_{name}" in names:
-            parameter = f"{name}=_default_{name}"
-        (keywords if field.kw_only else positional).append(parameter)
+        types[field.name] = field.type
+        if default is not dataclasses.MISSING:
+            (keyword_defaults if field.kw_only else defaults)[field.name] = default
+        elif defaults and not field.kw_only:
+            raise TypeError(f"non-default argument {field.name!r} follows default argument")
+        (keywords if field.kw_only else positional).append(name)
         assign(name, value)
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ["self", *positional, *(["*", *keywords] if keywords else [])]
     text = f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"])
-    exec(text, names)
-    compiled: Callable[..., None] = names["__init__"]
+    code = _renamed(text, {f"_{number}": field.name for number, field in enumerate(fields)})
+    compiled = FunctionType(code, names, "__init__", tuple(defaults.values()))
+    compiled.__kwdefaults__ = keyword_defaults or None
     compiled.__qualname__ = f"{cls.__qualname__}.__init__"
     compiled.__module__ = cls.__module__
     compiled.__annotations__ = {**types, "return": None}
     return compiled
+
+
+def _renamed(text: str, names: dict[str, str]) -> CodeType:
+    """The code of the function in a text, with other names for parameters and attributes."""
+    if text not in _CODE:
+        made: dict[str, Any] = {}
+        exec(text, made)
+        _CODE[text] = made["__init__"].__code__
+    code = _CODE[text]
+    return code.replace(
+        co_varnames=tuple([names.get(name, name) for name in code.co_varnames]),
+        co_names=tuple([names.get(name, name) for name in code.co_names]),
+        co_consts=tuple([names.get(value, value) for value in code.co_consts]),
+    )
 
 
 def _values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -76,3 +76,43 @@ def test_a_read_loads_no_library_that_it_does_not_need(loaded):
 
 def test_the_number_of_modules_is_bounded(loaded):
     assert len([name for name in loaded if name.startswith("omnigraph")]) <= 160
+
+
+# -- the garbage collector ----------------------------------------------------------------
+
+COLLECTOR = """
+import gc, sys
+class Node: pass
+def cycle():
+    node = Node(); node.self = node
+    return node
+mine = [[] for _ in range(int(sys.argv[1]))]
+if sys.argv[2] == "disabled":
+    gc.disable()
+from omnigraph import Graph
+Graph.open
+frozen = gc.get_freeze_count()
+import weakref
+dead = weakref.ref(cycle())
+gc.collect()
+from omnigraph import MergeReport, Source, Graph
+print(gc.isenabled(), frozen > 10_000, gc.get_freeze_count() <= frozen, dead() is None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("objects", "collector", "is_enabled", "is_frozen"),
+    [(0, "enabled", True, True), (60_000, "enabled", True, False), (0, "disabled", False, False)],
+)
+def test_the_collector_skips_what_a_new_process_imports(objects, collector, is_enabled, is_frozen):
+    """Only in a process with few objects of its own, only once, and never later objects."""
+    command = [sys.executable, "-c", COLLECTOR, str(objects), collector]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(is_enabled), str(is_frozen), "True", "True"]
+
+
+def test_objects_that_the_application_froze_stay_frozen():
+    code = "import gc; gc.freeze(); n = gc.get_freeze_count()\nfrom omnigraph import Graph\n"
+    code += "assert gc.get_freeze_count() >= n > 0"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
