@@ -319,6 +319,17 @@ def test_classes_that_differ_in_names_and_defaults_keep_their_own():
         Second()
 
 
+def test_a_class_keeps_its_own_representation():
+    @dataclass(frozen=True, slots=True)
+    class Brief:
+        x: int
+
+        def __repr__(self) -> str:
+            return f"<{self.x}>"
+
+    assert (repr(Brief(1)), Brief(1) == Brief(1)) == ("<1>", True)
+
+
 def test_other_forms_of_fields_are_left_to_the_standard_library():
     @dataclass(frozen=True, slots=True)
     class Forms:

@@ -5,9 +5,9 @@ its module is imported. A process that opens a graph and runs one query imports 
 such classes and creates objects of a few dozen. Here a class with slots is created with shared
 methods; its fields are inspected and its other methods compiled at the first use. The standard
 library creates every other class, and those with ``order``, ``InitVar``, ``KW_ONLY`` or their own
-version of a generated method. ``dataclasses.fields``, ``replace``, ``asdict``, inheritance from and
-by other dataclasses, and pickling work as usual. An invalid definition, such as a field without a
-default after one with a default, is refused at the first use.
+version of a generated method other than ``__repr__``. ``dataclasses.fields``, ``replace``,
+``asdict``, inheritance from and by other dataclasses, and pickling work as usual. An invalid
+definition, such as a field without a default after one with a default, is refused at the first use.
 
 >>> @dataclass(frozen=True, slots=True)
 ... class Point:
@@ -36,7 +36,6 @@ _FIELDS = "__dataclass_fields__"
 _PENDING = "__record_definition__"
 _OWN = (
     "__init__",
-    "__repr__",
     "__eq__",
     "__hash__",
     "__setattr__",
@@ -337,8 +336,8 @@ def _record(cls: Any, *, frozen: bool, eq: bool) -> type | None:
         _FIELDS: _OnDemand(),
         "__match_args__": _OnDemand(),
         "__init__": _OnDemand(),
-        "__repr__": _repr,
     }
+    body.setdefault("__repr__", _repr)
     if eq:
         body |= {"__eq__": _equals, "__hash__": _hash if frozen else None}
     if frozen:

@@ -222,7 +222,11 @@ class NodeSource(_Source["NodeType", NodeIndex]):
             return index.positions(numbers) >= 0
         unique, inverse = np.unique(numbers, return_inverse=True)
         texts = self.ids.texts(unique)
-        rows = self.table().read([ID], pc.field(ID).isin(texts))
+        condition = pc.field(ID).isin(texts)
+        # An index knows the rows without reading them, and almost always every node exists.
+        if self.table().read([], condition, row_ids=True).num_rows == len(unique):
+            return np.ones(len(numbers), bool)
+        rows = self.table().read([ID], condition)
         is_present: Mask = numpy_view(pc.is_in(texts, value_set=rows[ID]))
         return is_present[inverse]
 
