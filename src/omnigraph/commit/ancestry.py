@@ -60,7 +60,7 @@ class CommonAncestors:
 class CommitGraph:
     """Commits by their ids.
 
-    A merged commit of a deleted branch is unknown. Its lineage stands in for it: points on the
+    A merged commit of a deleted branch is unknown. Its lineage replaces it: points on the
     lines of commits of the branches. The common ancestor of two points of one line is the earlier
     one.
     """

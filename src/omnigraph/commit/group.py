@@ -66,12 +66,12 @@ def commit_grouped(store: GraphStore, request: WriteRequest) -> Receipt:
     outcome = entry.outcome
     if isinstance(outcome, OmniGraphError):
         raise outcome
-    # Whoever did not fit into a group, or whose group was undone, commits by itself, once.
+    # A write that did not fit into a group, or whose group was undone, commits alone, once.
     return commit_write(store, request) if outcome is None else outcome
 
 
 class _Membership(Enum):
-    """What becomes of a write that a leader has taken."""
+    """The outcome of a write that a leader has taken."""
 
     OPEN = "open"
     """Not known yet."""
@@ -118,7 +118,7 @@ class _Group:
         return taken
 
     def attempt(self) -> Receipt:
-        """Commit the group once; raises where nothing, or nothing certain, came of it."""
+        """Commit the group once; raises if it was not published, or if that is unknown."""
         self._take(None)
         self._write = _GroupWrite(self._store, self._entries, self._take)
         return self._write.run()
@@ -136,13 +136,13 @@ class _Group:
     def fail(self, error: OmniGraphError) -> None:
         """End a group that was not published, or whose outcome is unknown.
 
-        What one write alone would have met is its error; with everything else it goes on alone.
+        An error that a write would have met alone is its own; after others it is committed alone.
         """
         for entry in self._sorted_out():
             self._queue.end(entry, self._error_of(entry, error))
 
     def abandon(self) -> None:
-        """The leader's thread was interrupted, or met an error that nobody expected."""
+        """The leader's thread was interrupted, or met an unexpected error."""
         why = "the thread that commits it was interrupted"
         for entry in self._sorted_out():
             intent = self._intent(entry)
@@ -290,7 +290,7 @@ class _GroupWrite(Write):
             self.intents[entry] = intent
         self._earlier, self._intent = tuple(intents[:-1]), intents[-1]
         actors = {intent.actor for intent in intents}
-        # For the sidecar: who could not take part is not in it.
+        # For the sidecar: writes that were left out are not in it.
         self._request = replace(
             self._request,
             kind=members[0].request.kind,

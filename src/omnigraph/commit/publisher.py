@@ -202,7 +202,7 @@ class _Attempts:
         self._publication = publication
         self._deadline = deadline
         self._asks = asks
-        # The caller holds the publish lease, so nobody else uses the writer of the last publish.
+        # The caller holds the publish lease, so no other thread uses the last writer.
         self._writer, manifest.writer = manifest.writer, None
 
     def run(self) -> Published:

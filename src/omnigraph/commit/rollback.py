@@ -235,7 +235,7 @@ def undo_write(
 ) -> bool:
     """Undo a write in its own live writer; returns whether that succeeded. Never raises.
 
-    The writer still holds its leases, so nobody has built on the write. If this fails or the
+    The writer still holds its leases, so no other write is based on it. If this fails or the
     process dies, the sidecar remains and recovery finishes the undo, also without a commit.
     """
     _mark_undoing(store, sidecar)

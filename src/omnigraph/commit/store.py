@@ -88,7 +88,7 @@ class GraphStore:
         self.on_commit: OnCommit | None = None
 
     def note_commit(self, branch: str | None, table_keys: Iterable[str]) -> None:
-        """Tell ``on_commit`` that tables were committed to; their leases may still be held."""
+        """Notify ``on_commit`` that tables were committed to; their leases may still be held."""
         if self.on_commit is not None:
             self.on_commit(branch, table_keys)
 

@@ -1,7 +1,7 @@
 """Step B of a write: every table moves to its next version.
 
 On S3, where the next versions were built before, they are created at the same time. The sidecar
-names all of them, so a writer that dies meanwhile leaves nothing that recovery cannot tell.
+names all of them, so recovery can classify whatever a writer that dies meanwhile leaves.
 """
 
 from __future__ import annotations

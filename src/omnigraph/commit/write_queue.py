@@ -1,8 +1,8 @@
 """The queue of small writes on one branch of one handle, from which groups are taken.
 
 One write of a branch leads: it commits, by itself or with others. Writes that arrive meanwhile
-wait here. When the leader has finished, the first of them leads. Nobody waits for a group to fill.
-The locks here protect the queue only; none is held while anything is read or written.
+wait here. When the leader has finished, the first of them leads, without waiting for
+more. The locks here protect the queue only; none is held while anything is read or written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_QUEUES = 64
 
 
 class Turn(Enum):
-    """Where a write stands."""
+    """The state of a write in its queue."""
 
     WAITS = "waits"
     LEADS = "leads"
@@ -76,7 +76,7 @@ class WriteQueue:
 
     @property
     def is_led(self) -> bool:
-        """Whether somebody commits."""
+        """Whether a write is being committed."""
         return self._leader is not None
 
     @property
@@ -87,11 +87,11 @@ class WriteQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody commits, or a group has just been committed."""
+        """Whether a write is being committed, or a group was just committed."""
         return self.is_led or self.was_shared
 
     def enter(self, entry: QueuedWrite) -> bool:
-        """Lead if nobody does, else wait; says whether the entry leads."""
+        """Become the leader if there is none, else wait; returns whether the entry leads."""
         with self._lock:
             if self._is_closed:
                 raise _closed()
@@ -102,7 +102,7 @@ class WriteQueue:
             return False
 
     def wait(self, entry: QueuedWrite, timeout: float) -> bool:
-        """Wait until an entry leads or has ended; says which. ``Conflict`` if it takes too long.
+        """Wait until an entry leads or has ended; returns which. ``Conflict`` if it takes too long.
 
         An entry that a leader has taken is waited for: its write may be published already.
         """

@@ -1,8 +1,8 @@
 """Repair: tables whose newest version is not the pinned one.
 
-Somebody wrote to a table outside the graph. The transactions decide: maintenance that changed no
-row may be adopted when confirmed, anything else only by force. Data is never rewritten; the newest
-version is published. The branches of a moved or copied graph get its new addresses.
+Another program wrote to a table outside the graph. The transactions decide: maintenance that
+changed no row may be adopted when confirmed, anything else only by force. Data is never rewritten;
+the newest version is published. The branches of a moved or copied graph get its new addresses.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def repair(
         tables = tuple(_examine(store, pin, confirm=False, force=False) for pin in own)
         if all(table.classification is Drift.NONE for table in tables):
             return RepairReport(label, confirm, force, tables, misplaced=elsewhere)
-    # A table is ahead for a moment during a write; under the leases nobody writes.
+    # A table is ahead for a moment during a write; the leases exclude writers.
     leases = [table_lease(pin.table_key, branch) for pin in own]
     with store.leases.acquire(leases, store.timeouts.lease):
         now = store.manifest(branch).current()

@@ -96,7 +96,7 @@ def _lease_holders(store: GraphStore) -> Iterator[RunningWrite]:
         try:
             keys = list(store.manifest(branch).current().pins)
         except OmniGraphError:
-            # Nobody can write to an unreadable branch.
+            # An unreadable branch has no writers.
             continue
         for key in keys:
             name = table_lease(key, branch)

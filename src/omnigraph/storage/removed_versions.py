@@ -1,4 +1,4 @@
-"""The record of versions removed by cleanup, which tells removed versions from lost ones.
+"""The record of versions removed by cleanup, which distinguishes them from lost ones.
 
 Lance numbers the versions of a dataset without gaps. A gap is therefore a removed version or a
 lost one, and only this record knows which. It is one small object for the whole graph, made with

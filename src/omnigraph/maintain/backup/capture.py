@@ -1,6 +1,6 @@
 """A graph as of one time: exactly the files that a copy of it needs.
 
-The manifest version of every branch is captured while nobody may publish; everything else follows
+The manifest version of every branch is captured under the publish leases; everything else follows
 from it. A table may have versions newer than the manifests show, when a writer is about to publish;
 they do not belong to the capture, nor do the files that only they reference.
 """

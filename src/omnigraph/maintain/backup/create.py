@@ -147,7 +147,7 @@ def _with_digest(
 
 
 def _refuse_lost(target: ObjectStore, stored: Sequence[StoredFile]) -> None:
-    """Make sure that nobody removed files although the backup is locked."""
+    """Make sure that no file was removed although the backup is locked."""
     existing = stored_files(target)
     for file in stored:
         if existing.get(file.stored) != file.size:

@@ -178,7 +178,7 @@ class _GraphBuilder:
         wanted = {file.path for file in self._files}
         others = {path for path in existing if path not in wanted and not path.startswith(FOLDER)}
         if others and not store.root.is_local and any(path.startswith(_LAST) for path in existing):
-            # It could be opened already, so somebody may have written to it.
+            # It could be opened already, so another process may have written to it.
             raise _occupied(store.root, existing)
         for path in others:
             # Left by an attempt to copy another capture.

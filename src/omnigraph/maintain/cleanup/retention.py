@@ -1,7 +1,7 @@
 """Which versions of tables and of the manifest are kept, and which are removed.
 
 A version of a table copy (that of main, or the fork of a branch) is removed when it is beyond every
-given limit and nobody needs it. Needed are:
+given limit and is not needed. Needed are:
 
 - all versions from the oldest one that the head of a live branch uses;
 - the table versions of states that have to stay readable: that of a tag, the merge base of two live
@@ -242,7 +242,7 @@ class Orphan:
 
     Such files are left by repeated tasks, by processes that died, and by refused writes. A running
     write has them too; if it has neither marker nor sidecar nor lease, only the age of a file shows
-    that nobody needs it.
+    that it is not needed.
     """
 
     path: str

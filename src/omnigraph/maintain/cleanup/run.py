@@ -3,13 +3,13 @@
 ``plan`` and ``retention`` decide once what to remove. Then, in this order:
 
 1. orphaned files of writes that ended long ago;
-2. while nobody creates a branch or a tag: unused forks of tables, and old states of the manifest.
+2. under the lease of branches and tags: unused forks of tables, and old states of the manifest.
    If branches or tags have changed since, the plan is made again;
 3. the table versions that only those states used, table by table, each under the table's lease;
 4. derived data: persisted topologies of removed versions, markers of dead writers.
 
 States are removed before their table versions, and a version before its files. So a crash, or a
-failure at one table, leaves versions that nobody can reach, which the next cleanup finds, and files
+failure at one table, leaves unreachable versions, which the next cleanup finds, and files
 of removed versions, which ``commit.removal`` recorded before. Nothing else is written but the
 record of removed versions, and an empty version of a dropped table, which no branch uses.
 

@@ -216,7 +216,7 @@ def _is_stable(path: str) -> bool:
     """Whether a file never changes.
 
     Hints change, and detached versions belong to no history. The lock branch of a schema apply is
-    created again with other bytes, and nobody reads it.
+    created again with other bytes, and is not read.
     """
     *folders, name = path.split("/")
     is_lock = SCHEMA_LOCK in folders or name == f"{SCHEMA_LOCK}.json"

@@ -71,7 +71,7 @@ class AwaitedLeases:
             self._until[name] = now + _BUSY_SECONDS
 
     def is_to_ask(self, name: str) -> bool:
-        """Whether nobody asked lately who waits for a lease; the caller asks now."""
+        """Whether the waiters of a lease were not listed lately; the caller lists them now."""
         now = time.monotonic()
         with self._lock:
             self._looked = {
@@ -422,7 +422,7 @@ class _Lease:
             if was_taken and self.name in self._awaited and self._hand_over():
                 return None
             if was_taken and self._age() < self._ttl / 3:
-                # Renewed recently enough that nobody takes it over before the request arrives.
+                # Renewed recently enough not to be taken over before the request arrives.
                 return self._path
             if was_taken or self._is_queued or not self._is_answered:
                 self._release_old()
@@ -460,7 +460,7 @@ class _Lease:
     def _release_old(self) -> None:
         """Delete a lease that may be about to expire, or a creation that arrived late.
 
-        S3 has no conditional delete, so the object is renewed first: then nobody takes it over
+        S3 has no conditional delete, so the object is renewed first: then it is not taken over
         between the read and the delete.
         """
         seen = self._observer.look()

@@ -305,7 +305,7 @@ class ObjectStore:
             self.backend.delete_all(names)
 
     def delete_quietly(self, paths: Iterable[str]) -> None:
-        """Remove objects that nobody refers to; what cannot be removed is left to cleanup."""
+        """Remove unreferenced objects; those that cannot be removed are left to cleanup."""
         with suppress(OmniGraphError):
             self.delete_all(paths)
 

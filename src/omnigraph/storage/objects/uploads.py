@@ -12,7 +12,7 @@ from omnigraph.storage.objects.store import ObjectStore
 
 
 class Upload:
-    """Objects on their way to the store. Their names are new, so nobody reads them yet."""
+    """Objects on their way to the store. Their names are new, so they have no readers yet."""
 
     def __init__(self, objects: ObjectStore, files: Mapping[str, bytes]) -> None:
         self._objects = objects
