@@ -218,6 +218,23 @@ def test_nothing_addressed_says_how_to(desk, arguments):
     done.fails("Error: no graph addressed", "--store", "--profile", "defaults.server")
 
 
+def test_a_graph_in_place_of_a_name_is_addressed_by_the_hint(desk, graph):
+    hint = f"hint: '{graph}' is taken for a name; pass the graph as --store {graph}"
+    for command in (("query", str(graph), "-e", READ), ("branch", "delete", str(graph))):
+        desk.run(*command).fails("Error: no graph addressed", hint)
+
+
+def test_a_graph_after_the_arguments_is_refused_by_the_command_itself(desk, graph):
+    done = desk.run("branch", "create", "review/x", str(graph))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("usage: omnigraph branch create")
+    last = done.err.splitlines()[-1]
+    assert last == (
+        f"omnigraph branch create: error: unrecognized arguments: {graph}; "
+        "pass the graph with --uri"
+    )
+
+
 def test_a_store_is_found_by_every_way(desk, graph):
     desk.config(
         f"profiles: {{ mine: {{ store: '{graph}' }} }}\ndefaults: {{ store: nowhere.omni }}\n"

@@ -61,7 +61,9 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str], namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As in argparse, but an unknown option is reported before missing ones."""
+        """As in argparse, but a command itself reports an unknown option, before missing ones, and
+        arguments too many.
+        """
         form = extra_forms(self).get(args[0]) if args else None
         if form is not None:
             return form[0].parse_known_args(args[1:], namespace)
@@ -81,7 +83,11 @@ class CommandParser(argparse.ArgumentParser):
                 close = closest(option, list(declared))
                 hint = f"; did you mean {close}?" if close else ""
                 self.error(f"unknown option {option}{hint}")
-        return super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest and not any(map(is_subparsers, actions(self))):
+            hint = "; pass the graph with --uri" if "--uri" in declared else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        return parsed, rest
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """As in argparse, but for an unknown command the closest name is suggested."""

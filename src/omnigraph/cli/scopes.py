@@ -7,6 +7,7 @@ ledger of a cluster is read here, to locate its graphs.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Literal
 
 from omnigraph.cli.flags import Capability
@@ -89,8 +90,16 @@ def resolve_scope(arguments: argparse.Namespace, operator: OperatorConfig) -> Gr
     ways = "a URI, --store or --server" if hasattr(arguments, "uri") else "--store or --server"
     raise InputError(
         f"no graph addressed: pass {ways}, choose a --profile, or set `defaults.store` or "
-        "`defaults.server` in the operator config"
+        "`defaults.server` in the operator config",
+        hint=_misplaced(getattr(arguments, "name", None)),
     )
+
+
+def _misplaced(name: str | None) -> str | None:
+    """The hint for a graph that was passed in place of a name, such as that of a query."""
+    if name is None or not ("://" in name or Path(name).is_dir()):
+        return None
+    return f"'{name}' is taken for a name; pass the graph as --store {name}"
 
 
 def _profile_scope(name: str, graph: str | None, operator: OperatorConfig) -> GraphScope:

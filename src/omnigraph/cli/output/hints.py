@@ -25,6 +25,7 @@ _PHRASES = {
     "Graph.open": "`omnigraph shell`",
     "omnigraph.backup_points": "`omnigraph backup --list`",
     "verify_graph()": "`omnigraph verify`",
+    "run it as a mutation": "run it with `omnigraph mutate`",
     "raise max_rows": "raise --max-rows",
     "filter earlier, return less, or raise max_memory": "filter earlier or return less",
     "a larger min_age": "a larger --min-age",
