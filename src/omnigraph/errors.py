@@ -88,11 +88,7 @@ class OmniGraphError(Exception):
         cls.retryable = cls.retryable if retryable is None else retryable
 
     def __init__(
-        self,
-        message: str,
-        *,
-        hint: str | None = None,
-        details: Mapping[str, Any] | None = None,
+        self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message)
         self.message = message

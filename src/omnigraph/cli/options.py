@@ -127,9 +127,7 @@ def add_snapshot(parser: argparse.ArgumentParser, *more: str) -> None:
         group.add_argument("--tag", metavar="NAME", help="read the state at this tag")
     if "at" in more:
         group.add_argument(
-            "--at",
-            metavar="TIME",
-            help="read main as of this time, such as 2026-01-31T12:00Z",
+            "--at", metavar="TIME", help="read main as of this time, such as 2026-01-31T12:00Z"
         )
 
 

@@ -71,9 +71,7 @@ def leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     return [parser, *(form for form, _ in extra_forms(parser).values())]
 
 
-def extra_forms(
-    parser: argparse.ArgumentParser,
-) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+def extra_forms(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
     """The subcommands of a command that can also be run itself, with their help texts.
 
     ``argparse`` has no such thing (``backup URI`` beside ``backup prune``); the command parser

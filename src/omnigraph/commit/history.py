@@ -21,13 +21,7 @@ from omnigraph.commit.rows import (
 )
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import (
-    BranchNotFound,
-    CommitNotFound,
-    HistoryGone,
-    InputError,
-    NotFound,
-)
+from omnigraph.errors import BranchNotFound, CommitNotFound, HistoryGone, InputError, NotFound
 from omnigraph.records import dataclass
 
 _KINDS: dict[str, str] = {

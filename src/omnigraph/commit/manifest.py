@@ -384,9 +384,7 @@ class Manifests:
     """The manifests of all branches of a graph, each created on first use."""
 
     def __init__(
-        self,
-        datasets: Datasets,
-        await_publisher: Callable[[str | None], None] = lambda _: None,
+        self, datasets: Datasets, await_publisher: Callable[[str | None], None] = lambda _: None
     ) -> None:
         self._datasets = datasets
         self._await_publisher = await_publisher

@@ -167,11 +167,7 @@ class _Publish:
     """The staging of rewritten fragments on the newest version of their table."""
 
     def __init__(
-        self,
-        table_key: str,
-        pin: Pin,
-        group: Sequence[FragmentInfo],
-        rewritten: CompactionResult,
+        self, table_key: str, pin: Pin, group: Sequence[FragmentInfo], rewritten: CompactionResult
     ) -> None:
         self._table_key = table_key
         self._pin = pin

@@ -233,11 +233,7 @@ class VersionGuard:
     """
 
     def __init__(
-        self,
-        reads: FirstReads,
-        ref: TableRef,
-        version: int,
-        earlier: VersionGuard | None = None,
+        self, reads: FirstReads, ref: TableRef, version: int, earlier: VersionGuard | None = None
     ) -> None:
         self._reads = reads
         self._ref = ref

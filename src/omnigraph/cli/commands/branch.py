@@ -12,12 +12,7 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import counts_json, counts_text
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.targets import (
-    open_for_write,
-    open_graph,
-    require_consent,
-    resolve_target,
-)
+from omnigraph.cli.targets import open_for_write, open_graph, require_consent, resolve_target
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:

@@ -248,11 +248,7 @@ def run_export(arguments: argparse.Namespace) -> int:
                 line.show("writing")
             snapshot = take_snapshot(graph, **snapshot_arguments(arguments))
             exported: Any = snapshot.export(
-                arguments.out,
-                arguments.format,
-                types=types,
-                engine=arguments.engine,
-                spark=spark,
+                arguments.out, arguments.format, types=types, engine=arguments.engine, spark=spark
             )
         if isinstance(exported, int):
             terminal.note(f"exported {exported} rows to {arguments.out}")

@@ -78,10 +78,7 @@ def run_index_rebuild(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace, build: Callable[[Graph], IndexReport]) -> int:
-    with (
-        open_for_write(arguments) as (graph, target),
-        progress_bar(arguments.command) as line,
-    ):
+    with open_for_write(arguments) as (graph, target), progress_bar(arguments.command) as line:
         line.show("building")
         report = build(graph)
     document = {"uri": target.uri, "branch": arguments.branch, **report.to_json()}

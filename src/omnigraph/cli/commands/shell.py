@@ -73,9 +73,7 @@ def _run_interactive(session: Session, history: ShellHistory | None) -> int:
     with ShellInterrupts() as interrupts:
         session.interrupts = interrupts
         lines: LineSource = TerminalLines(
-            history,
-            lambda before, word: completion.find(reader.pending, before, word),
-            interrupts,
+            history, lambda before, word: completion.find(reader.pending, before, word), interrupts
         )
         reader = StatementReader(lines)
         while not session.is_over:

@@ -38,11 +38,7 @@ def filters(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--limit",
-        type=whole_number(1),
-        default=PAGE,
-        metavar="N",
-        help="maximum number of changes",
+        "--limit", type=whole_number(1), default=PAGE, metavar="N", help="maximum number of changes"
     )
 
 

@@ -284,10 +284,7 @@ def _load(session: Session, rest: str) -> None:
     with session.writing():
         with progress_bar("load") as line:
             receipt = session.graph.load(
-                path,
-                LoadMode(mode),
-                session.branch,
-                on_progress=line.update,
+                path, LoadMode(mode), session.branch, on_progress=line.update
             )
             if receipt.commit_id is not None:
                 line.show("indexes")

@@ -15,13 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.embed.job.requests import (
-    EmbeddingRequests,
-    EmbedWorker,
-    PendingText,
-    Refusal,
-    Setup,
-)
+from omnigraph.embed.job.requests import EmbeddingRequests, EmbedWorker, PendingText, Refusal, Setup
 from omnigraph.embed.job.spool import KEY_TYPE, UNKNOWN, is_visible, vector_key
 from omnigraph.embed.job.targets import EmbedTarget
 from omnigraph.embed.providers.config import EmbeddingConfig
@@ -234,11 +228,7 @@ def _fill_fragment(
     tables: list[pa.Table] = []
     values = 0
     for batch in unfilled_rows(
-        table,
-        wanted,
-        [*sources, *kept, *updated],
-        [fragment],
-        _read_rows(*split.targets),
+        table, wanted, [*sources, *kept, *updated], [fragment], _read_rows(*split.targets)
     ):
         columns, is_new = {ROW_ADDRESS: batch[ROW_ADDRESS]}, np.zeros(batch.num_rows, bool)
         for target in split.targets:

@@ -79,9 +79,7 @@ TYPES: dict[str, str] = {
     "T35": "a bare word that means nothing here",
 }
 
-PLAN: dict[str, str] = {
-    "D2": "a mutation that mixes inserts or updates with deletes",
-}
+PLAN: dict[str, str] = {"D2": "a mutation that mixes inserts or updates with deletes"}
 
 FILE: dict[str, str] = {
     "Q000": "a file that does not parse",

@@ -342,9 +342,7 @@ class ExpressionParser(Parser):
             for rank in call.args[:2]:
                 if not (isinstance(rank, ast.CallExpr) and rank.function in RANKS):
                     raise self.fail(
-                        "P016",
-                        "`rrf` fuses two rankings: `nearest(…)` or `bm25(…)`",
-                        rank.span,
+                        "P016", "`rrf` fuses two rankings: `nearest(…)` or `bm25(…)`", rank.span
                     )
 
     # -- positions -----------------------------------------------------------------------

@@ -17,14 +17,7 @@ from typing import Any
 from omnigraph.errors import ParameterError
 from omnigraph.lang.closest import closest
 from omnigraph.lang.query.typed import DATETIME, NOW_PARAMETER, Atom, Value
-from omnigraph.lang.types import (
-    F32_MAX,
-    I64_RANGE,
-    INTEGER_RANGES,
-    SAFE_INTEGER,
-    PropType,
-    Scalar,
-)
+from omnigraph.lang.types import F32_MAX, I64_RANGE, INTEGER_RANGES, SAFE_INTEGER, PropType, Scalar
 from omnigraph.lang.values.spelling import (
     SubMillisecond,
     as_utc,
@@ -191,9 +184,7 @@ def _whole(name: str, value: Any, mode: JsonMode) -> int:
             value = int(value)
         if isinstance(value, int) and abs(value) > SAFE_INTEGER:
             raise _refuse(
-                name,
-                "integer is beyond the safe range of JavaScript",
-                "pass a decimal string",
+                name, "integer is beyond the safe range of JavaScript", "pass a decimal string"
             )
     if isinstance(value, float):
         raise _refuse(name, f"expected integer, got {value!r}")

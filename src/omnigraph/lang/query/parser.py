@@ -9,13 +9,7 @@ from omnigraph.lang.lexer import Kind, Token
 from omnigraph.lang.parsing import ParseFailure
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.clauses import ClauseParser
-from omnigraph.lang.types import (
-    MOST_DIMENSIONS,
-    SCALAR_NAMES,
-    PropType,
-    Scalar,
-    suggest_scalar,
-)
+from omnigraph.lang.types import MOST_DIMENSIONS, SCALAR_NAMES, PropType, Scalar, suggest_scalar
 
 
 def duplicate_names(source: Source, file: ast.QueryFile) -> list[Diagnostic]:

@@ -210,7 +210,5 @@ def _check_embed(
             )
     elif prop.type.scalar is not Scalar.STRING or prop.type.is_list:
         report.parse(
-            "S032",
-            f"@embed source property {owner}.{source} must be String, got {prop.type}",
-            span,
+            "S032", f"@embed source property {owner}.{source} must be String, got {prop.type}", span
         )

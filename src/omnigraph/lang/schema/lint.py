@@ -19,12 +19,7 @@ from omnigraph.lang.schema.ast import (
     RangeConstraint,
     SchemaFile,
 )
-from omnigraph.lang.schema.expand import (
-    Expanded,
-    expand_edge,
-    expand_node,
-    interfaces_by_name,
-)
+from omnigraph.lang.schema.expand import Expanded, expand_edge, expand_node, interfaces_by_name
 from omnigraph.lang.schema.ir import canonical_constraints
 from omnigraph.lang.schema.parser import CONSTRAINT_WORDS
 
@@ -96,9 +91,7 @@ def _repeated(report: SchemaReport, owner: Expanded[NodeDecl] | Expanded[EdgeDec
         (canonical,) = canonical_constraints([constraint])
         if canonical in seen:
             report.warn(
-                "OG-NM-101",
-                f"{owner.decl.name} declares {canonical} twice",
-                constraint.span,
+                "OG-NM-101", f"{owner.decl.name} declares {canonical} twice", constraint.span
             )
         seen.add(canonical)
 

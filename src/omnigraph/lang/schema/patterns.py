@@ -30,14 +30,7 @@ _OUTSIDE = {
     "s": f"[{_SPACE}]",
     "S": f"[^{_SPACE}]",
 }
-_INSIDE = {
-    "d": _DIGIT,
-    "D": _NO_DIGIT,
-    "w": _WORD,
-    "W": _NO_WORD,
-    "s": _SPACE,
-    "S": _NO_SPACE,
-}
+_INSIDE = {"d": _DIGIT, "D": _NO_DIGIT, "w": _WORD, "W": _NO_WORD, "s": _SPACE, "S": _NO_SPACE}
 
 
 class BadPattern(ValueError):

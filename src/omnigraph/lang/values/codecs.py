@@ -214,11 +214,7 @@ CODECS: dict[Scalar, Codec] = {
     Scalar.VECTOR: _float(Scalar.F32),
     Scalar.DATE: Codec(_parse_date, (str, int), _date_column, native=date.isoformat),
     Scalar.DATETIME: Codec(
-        _parse_datetime,
-        (str, int),
-        _datetime_column,
-        native=_json_datetime,
-        exported=datetime_text,
+        _parse_datetime, (str, int), _datetime_column, native=_json_datetime, exported=datetime_text
     ),
     Scalar.BLOB: Codec(decode_blob, (str,), _no_column, exported=blob_text),
 }

@@ -74,8 +74,7 @@ def find_java(java_home: str = "", usual: tuple[str, ...] = _USUAL) -> Java:
         too_old.append(java)
     if not too_old:
         raise SparkUnavailable(
-            "Java is not installed",
-            hint=f"install Java {LEAST} or newer, or set JAVA_HOME",
+            "Java is not installed", hint=f"install Java {LEAST} or newer, or set JAVA_HOME"
         )
     newest = max(too_old, key=lambda java: java.major)
     raise SparkUnavailable(

@@ -26,13 +26,7 @@ from dataclasses import replace
 from omnigraph.errors import Conflict, OmniGraphError, StorageUnknown
 from omnigraph.logs import logger
 from omnigraph.storage.leases import TTL_SECONDS
-from omnigraph.storage.leases.local import (
-    Deadline,
-    ThreadQueue,
-    jittered,
-    lease_busy,
-    lease_path,
-)
+from omnigraph.storage.leases.local import Deadline, ThreadQueue, jittered, lease_busy, lease_path
 from omnigraph.storage.leases.s3_records import LeaseObserver, LeaseRecord, LeaseState
 from omnigraph.storage.objects.requests import request_pool
 from omnigraph.storage.objects.store import ObjectStore

@@ -35,11 +35,7 @@ class Committed:
     """
 
     def __init__(
-        self,
-        store: GraphStore,
-        snapshot: Snapshot,
-        deltas: Deltas,
-        group: GroupState | None = None,
+        self, store: GraphStore, snapshot: Snapshot, deltas: Deltas, group: GroupState | None = None
     ) -> None:
         self._store = store
         self._group = group

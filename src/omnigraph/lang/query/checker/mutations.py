@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from omnigraph.lang.closest import suggest
 from omnigraph.lang.query import ast, typed
-from omnigraph.lang.query.checked import (
-    ROW,
-    CheckedMutation,
-    CheckedStatement,
-    StatementKind,
-)
+from omnigraph.lang.query.checked import ROW, CheckedMutation, CheckedStatement, StatementKind
 from omnigraph.lang.query.checker.context import Context, VariableScope
 from omnigraph.lang.query.checker.infer import Inference
 from omnigraph.lang.query.checker.literals import check_assignable

@@ -302,9 +302,7 @@ def _bind_edge(
 
 
 def _refuse_fused_rank(
-    context: Context,
-    clauses: tuple[ast.Clause, ...],
-    conditions: list[typed.TypedExpr | None],
+    context: Context, clauses: tuple[ast.Clause, ...], conditions: list[typed.TypedExpr | None]
 ) -> None:
     filters = [clause for clause in clauses if isinstance(clause, ast.FilterClause)]
     for clause, condition in zip(filters, conditions, strict=True):
