@@ -125,6 +125,7 @@ def test_wrong_usage_exits_2(workspace, arguments):
     ("arguments", "text"),
     [
         (("diff", "nowhere"), "there is no branch, tag or commit 'nowhere'"),
+        (("diff", "mian"), "hint: did you mean `main`?"),
         (("diff", "v1", "--type", "Cat"), "Cat"),
         (("changes", "poll", "--cursor", "nonsense"), "invalid cursor of a change feed"),
         (("changes", "poll", "--start", "later"), "invalid start 'later' of a change feed"),
@@ -134,6 +135,7 @@ def test_wrong_usage_exits_2(workspace, arguments):
         (("cherry-pick", "01X"), "commit '01X' not found"),
         (("blame", "Person", "zoe"), "there is no Person 'zoe'"),
         (("tag", "delete", "v9"), "tag 'v9' not found"),
+        (("tag", "delete", "v11"), "hint: did you mean `v1`?"),
         (("blob", "get", "node", "Person", "bo", "photo"), "Person.photo of 'bo' is null"),
         (("blob", "stat", "edge", "Person", "ana", "photo"), "edge:Person"),
         (("blob", "stat", "node", "Person", "ana", "age"), "is not a Blob"),

@@ -290,8 +290,9 @@ def test_a_deleted_tag_is_gone_and_its_name_free(graph, other, path):
         graph.tags.delete(" t ")
     graph.tags.delete("t")
     assert [tag.name for tag in other.tags.list()] == ["u"]
-    with pytest.raises(NotFound, match="tag 't' not found"):
+    with pytest.raises(NotFound, match="tag 't' not found") as error:
         graph.snapshot(tag="t")
+    assert error.value.hint == "known: u"
     graph.append(people(a=1))
     graph.tags.create("t")
     assert [tag.name for tag in Graph.open(path, "r").tags.list()] == ["t", "u"]

@@ -110,13 +110,17 @@ def take_snapshot(graph: Graph, **which: Any) -> GraphSnapshot:
 
 def find_snapshot(graph: Graph, name: str) -> GraphSnapshot:
     """The snapshot of a branch, a tag or a commit, in this order."""
-    if name in graph.branches.list():
+    branches = graph.branches.list()
+    if name in branches:
         return graph.snapshot(name)
     try:
         return take_snapshot(graph, at=name)
     except NotFound:
+        from omnigraph.lang.closest import suggest
+
         message = f"there is no branch, tag or commit '{name}'"
-        raise NotFound(message, details={"ref": name}) from None
+        names = [*branches, *(tag.name for tag in graph.tags.list())]
+        raise NotFound(message, hint=suggest(name, names), details={"ref": name}) from None
 
 
 def echo(arguments: argparse.Namespace, target: GraphTarget) -> None:

@@ -191,9 +191,12 @@ def tag_of(row: TagRow) -> Tag:
 
 
 def find_tag(store: GraphStore, name: str) -> Tag:
-    row = store.manifest(None).tags().get(name)
+    tags = store.manifest(None).tags()
+    row = tags.get(name)
     if row is None:
-        raise NotFound(f"tag '{name}' not found", details={"tag": name})
+        from omnigraph.lang.closest import suggest
+
+        raise NotFound(f"tag '{name}' not found", hint=suggest(name, tags), details={"tag": name})
     return tag_of(row)
 
 
@@ -249,10 +252,8 @@ class SnapshotRef:
 
 
 def _tag_or_commit(store: GraphStore, name: str) -> Snapshot:
-    try:
-        commit = find_tag(store, name).commit_id
-    except NotFound:
-        commit = name
+    row = store.manifest(None).tags().get(name)
+    commit = name if row is None else tag_of(row).commit_id
     try:
         return History(store).snapshot_of(commit)
     except CommitNotFound:

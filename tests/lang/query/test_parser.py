@@ -551,7 +551,7 @@ ERRORS: list[tuple[str, str, int, int, str, str, str | None]] = [
     ("P010", "query q() { update P { a: 1 } where a = 1 }", 1, 22, "{", "expected `set`", None),
     ("P010", "query q() { }", 1, 13, "}", "expected `match`, `insert`, `update` or", None),
     ("P010", "query q() { match { $p: P } }", 1, 29, "}", "expected `return`", None),
-    ("P010", "qery q() { }", 1, 1, "qery", "expected `query` at the start", None),
+    ("P010", "qery q() { }", 1, 1, "qery", "expected `query` at the start", "query name()"),
     ("P010", "query q { }", 1, 9, "{", "expected `(` after the query name `q`", "query q()"),
     ("P010", "query q() { upsert P { a: 1 } }", 1, 13, "upsert", "expected `insert`", "insert"),
     ("P012", read("$p.a < 1 < 2"), 2, 10, "<", "comparisons cannot be chained", "`and`"),

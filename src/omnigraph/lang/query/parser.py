@@ -88,7 +88,9 @@ class QueryParser(ClauseParser):
     def _query(self) -> ast.Query:
         start = self.token.start
         if not self.accept_word("query"):
-            hint = "there is one `}` too many before it" if self.at("}") else None
+            hint = "a file has queries only: `query name() { … }`"
+            if self.at("}"):
+                hint = "there is one `}` too many before it"
             raise self.unexpected("`query`", "at the start of a query", hint)
         name = self.expect_kind(Kind.IDENT, "a query name", "after `query`")
         if not self.accept("("):

@@ -6,9 +6,8 @@ from functools import partial
 
 from omnigraph.commit.audit import AUDIT_TABLE
 from omnigraph.commit.manifest import MANIFEST
-from omnigraph.commit.names import normal_branch
+from omnigraph.commit.names import missing_branch, normal_branch
 from omnigraph.commit.store import GraphStore
-from omnigraph.errors import BranchNotFound
 from omnigraph.maintain.verify.context import VerifyContext
 from omnigraph.maintain.verify.files import (
     check_missing,
@@ -66,7 +65,7 @@ def verify(
     names = check_branches(context)
     if branch is not None:
         if branch not in names:
-            raise BranchNotFound(f"branch '{branch}' not found", details={"branch": branch})
+            raise missing_branch(branch)
         names = [branch]
     context.selected = [normal_branch(name) for name in names]
     locations = _locations(context, branch)
