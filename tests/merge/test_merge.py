@@ -431,6 +431,37 @@ def test_a_deleted_branch_is_seen_through_another_that_had_merged_it(graph, sour
     assert conflict_ids(graph, source, target) == ["ana"]
 
 
+def test_a_delete_is_not_undone_by_a_branch_that_was_deleted(graph):
+    """What a deleted branch had brought was deleted again, by a branch that another one followed."""
+    for name in ("third", "follower"):
+        graph.branches.create(name)
+    graph.load([person("dee", age=1)], branch="third")
+    graph.merge("third", "main")
+    edit(graph, "work", "ana", age=31)
+    graph.merge("third", "work")
+    graph.mutate('query q() { delete P where name = "dee" }')
+    graph.merge("main", "follower")
+    graph.branches.delete("third")
+    assert conflict_ids(graph, "follower", "work") == ["dee"]
+    graph.merge("follower", "work", resolve="theirs")
+    assert row(graph, "dee", "work") is None
+
+
+@every_way
+def test_a_conflict_that_was_resolved_in_two_ways_is_one_again(graph, source, target):
+    for name in ("other", "third", "fourth"):
+        graph.branches.create(name)
+    edit(graph, "third", "ana", age=31)
+    graph.mutate('query q() { delete P where name = "ana" }', branch="fourth")
+    edit(graph, "work", "ben", age=40)
+    edit(graph, "other", "cy", age=41)
+    for branch, side in (("work", "theirs"), ("other", "ours")):
+        graph.merge("third", branch)
+        graph.merge("fourth", branch, resolve=side)
+    graph.branches.delete("third")
+    assert conflict_ids(graph, source, target) == ["ana"]
+
+
 def test_a_living_branch_is_found_behind_a_deleted_one(graph):
     """What main had when the deleted branch merged it is known: nothing is in doubt."""
     graph.branches.create("third")

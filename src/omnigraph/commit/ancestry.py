@@ -44,6 +44,13 @@ def lineage_of(row: CommitRow) -> MergeLineage | None:
     return MergeLineage(line, lines) if line in lines else None
 
 
+def resolved_conflicts(row: CommitRow) -> frozenset[str]:
+    """The ids of the conflicts that a merge resolved."""
+    recorded = row.extra.get(MERGE)
+    resolved = recorded.get("resolved") if isinstance(recorded, Mapping) else None
+    return frozenset(resolved) if isinstance(resolved, Mapping) else frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class CommonAncestors:
     """The common ancestors of two sides."""

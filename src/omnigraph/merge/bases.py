@@ -8,13 +8,13 @@ first, and both sides are compared with the result.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import field
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from omnigraph.commit.ancestry import CommitGraph, MergeLineage, lineage_of
+from omnigraph.commit.ancestry import CommitGraph, MergeLineage, lineage_of, resolved_conflicts
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
 from omnigraph.commit.names import normal_branch
@@ -41,10 +41,12 @@ from omnigraph.storage.tables.types import TableVersion
 class Inherited:
     """How one side of a merge got the unreadable common commits."""
 
-    is_exact: bool = False
-    """Whether the side merged exactly these commits: then it has written all of their changes."""
-    until: Snapshot | None = None
-    """The first state of the side that includes all of them; ``None`` if unknown."""
+    states: tuple[Snapshot, ...] | None = None
+    """For each of them a state of the side that is the result of merging it.
+
+    ``None`` if the side merged a later commit of a branch, which may have reverted some changes, or
+    if such a state is gone.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class AncestryGap:
 
     source: Inherited = Inherited()
     target: Inherited = Inherited()
+    resolved: frozenset[str] = frozenset()
+    """The conflicts that merges of one side alone resolved: the result may be any value."""
 
 
 class Ancestry(CommitGraph):
@@ -73,7 +77,7 @@ class Ancestry(CommitGraph):
     def gap(self) -> AncestryGap | None:
         """The unreadable commits of all calls of ``common_commits``; ``None`` if there are none."""
         if len(self._gaps) > 1:
-            return AncestryGap()
+            return AncestryGap(resolved=frozenset().union(*(gap.resolved for gap in self._gaps)))
         return self._gaps[0] if self._gaps else None
 
     def state(self, commit: str) -> Snapshot | None:
@@ -90,23 +94,20 @@ class Ancestry(CommitGraph):
         shared = self.common(some, others)
         if shared.commits == sorted(some):
             return shared.commits
+        one, other = shared.theirs.keys(), shared.ours.keys()
         if shared.lost:
-            self._gaps.append(
-                AncestryGap(
-                    self._inherited(some, shared.theirs, shared.ours, shared.lost),
-                    self._inherited(others, shared.ours, shared.theirs, shared.lost),
-                )
-            )
+            source = self._inherited(one - other, shared.lost)
+            target = self._inherited(other - one, shared.lost)
+            self._gaps.append(AncestryGap(source, target, self._resolved(one ^ other)))
             return shared.commits
         # Whether both sides merged unknown commits, of which one has no recorded lineage.
-        one, other = shared.theirs.keys(), shared.ours.keys()
         unknown = [
             {parent for commit in side for parent in self.parents(commit)} - self.commits.keys()
             for side in (one - other, other - one)
         ]
         silent = [commits - self.points.keys() for commits in unknown]
         if (silent[0] and unknown[1]) or (silent[1] and unknown[0]):
-            self._gaps.append(AncestryGap())
+            self._gaps.append(AncestryGap(resolved=self._resolved(one ^ other)))
         return shared.commits
 
     def precedes(self, commit: str, other: str, branch: str | None) -> bool:
@@ -139,34 +140,17 @@ class Ancestry(CommitGraph):
 
     # -- unreadable commits --------------------------------------------------------------
 
-    def _inherited(
-        self, heads: Collection[str], side: dict[str, int], other: dict[str, int], lost: set[str]
-    ) -> Inherited:
-        """How a side got the lost commits."""
-        if len(heads) != 1:
-            return Inherited()
-        (head,) = heads
-        own = self._own_line(head)
-        carriers = [
-            commit
-            for commit in side.keys() - other.keys()
-            if lost & self.distances(self.parents(commit)[1:]).keys()
-        ]
-        merged = {self._merged_point(commit) for commit in carriers}
-        until = None
-        if carriers and own.issuperset(carriers) and not lost & own:
-            until = self.state(min(carriers, key=side.__getitem__))
-        return Inherited(lost <= merged | own, until)
+    def _inherited(self, commits: Set[str], lost: Set[str]) -> Inherited:
+        """How a side got the lost commits; ``commits`` are those that only this side has."""
+        merges = {self._merged_point(commit): commit for commit in commits & self.commits.keys()}
+        states = [self.state(merges[commit]) if commit in merges else None for commit in lost]
+        known = tuple(filter(None, states))
+        return Inherited(known if len(known) == len(states) else None)
 
-    def _own_line(self, head: str) -> set[str]:
-        """A commit and its first parents."""
-        line: set[str] = set()
-        here: str | None = head
-        while here is not None and here not in line:
-            line.add(here)
-            row = self.commits.get(here)
-            here = None if row is None else row.parent
-        return line
+    def _resolved(self, commits: Set[str]) -> frozenset[str]:
+        """The ids of the conflicts that the merges among some commits resolved."""
+        rows = (self.commits[commit] for commit in commits & self.commits.keys())
+        return frozenset().union(*(resolved_conflicts(row) for row in rows))
 
     def _merged_point(self, commit: str) -> str | None:
         row = self.commits[commit]

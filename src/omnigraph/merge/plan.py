@@ -140,22 +140,29 @@ def _unknown_ids(
 ) -> pa.Array:
     """Rows whose base is unknown, because the newest common state cannot be read.
 
-    A side that merged exactly the lost commit has written all of its changes; if it merged a later
-    commit, they may have been reverted before. Later writes of a side are its own changes.
+    The states in which a side had just merged the lost commits have all of their changes, except
+    where a conflict was resolved otherwise. Later writes of the side are its own changes, and may
+    have reverted some. If no side has such states, any row that one of them changed is unknown.
     """
 
-    def written(side: TableChanges, how: Inherited) -> pa.Array:
-        if how.until is None:
-            return side.written
-        return changes_between(store, entity_type, base, how.until).written
+    def written(how: Inherited) -> pa.Array | None:
+        if how.states is None:
+            return None
+        changes = (changes_between(store, entity_type, base, state) for state in how.states)
+        return pa.concat_arrays([change.written for change in changes])
 
-    source, target = written(theirs, gap.source), written(ours, gap.target)
-    if gap.source.is_exact and gap.target.is_exact:
+    source, target = written(gap.source), written(gap.target)
+    if source is not None and target is not None:
         ids = ids_with(source, target)
-    elif gap.source.is_exact or gap.target.is_exact:
-        ids = source if gap.source.is_exact else target
+    elif source is not None:
+        ids = source
+    elif target is not None:
+        ids = target
     else:
-        ids = pc.unique(pa.concat_arrays([source, target]))
+        ids = pa.concat_arrays([theirs.written, ours.written])
+    prefix = f"{entity_type.table_key}/"
+    resolved = [key.removeprefix(prefix) for key in gap.resolved if key.startswith(prefix)]
+    ids = pc.unique(pa.concat_arrays([ids, pa.array(sorted(resolved), ids.type)]))
     # Rows that both sides inserted are compared without a base anyway.
     new = ids_with(theirs.inserted, ours.inserted)
     either = pa.concat_arrays([theirs.written, ours.written])
