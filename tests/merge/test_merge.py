@@ -432,7 +432,7 @@ def test_a_deleted_branch_is_seen_through_another_that_had_merged_it(graph, sour
 
 
 def test_a_delete_is_not_undone_by_a_branch_that_was_deleted(graph):
-    """What a deleted branch had brought was deleted again, by a branch that another one followed."""
+    """What it had brought was deleted again, by a branch that another one followed."""
     for name in ("third", "follower"):
         graph.branches.create(name)
     graph.load([person("dee", age=1)], branch="third")

@@ -143,9 +143,9 @@ class Ancestry(CommitGraph):
     def _inherited(self, commits: Set[str], lost: Set[str]) -> Inherited:
         """How a side got the lost commits; ``commits`` are those that only this side has."""
         merges = {self._merged_point(commit): commit for commit in commits & self.commits.keys()}
-        states = [self.state(merges[commit]) if commit in merges else None for commit in lost]
-        known = tuple(filter(None, states))
-        return Inherited(known if len(known) == len(states) else None)
+        states = (self.state(merges[commit]) for commit in lost if commit in merges)
+        readable = tuple(filter(None, states))
+        return Inherited(readable if len(readable) == len(lost) else None)
 
     def _resolved(self, commits: Set[str]) -> frozenset[str]:
         """The ids of the conflicts that the merges among some commits resolved."""
