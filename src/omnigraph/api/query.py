@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
-from omnigraph.commit.store import detect_removal
+from omnigraph.commit.store import check_not_removed, detect_removal
+from omnigraph.errors import StorageMissing
 from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
@@ -160,8 +161,11 @@ def _detecting_removal(
     inputs: QueryContext, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The same batches; raises ``HistoryGone`` if cleanup has removed their files."""
-    with detect_removal(inputs.store, inputs.snapshot):
+    try:
         yield from batches
+    except StorageMissing:
+        check_not_removed(inputs.store, inputs.snapshot)
+        raise
 
 
 def _joined(

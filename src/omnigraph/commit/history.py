@@ -200,6 +200,10 @@ def find_tag(store: GraphStore, name: str) -> Tag:
     return tag_of(row)
 
 
+# Neither a commit, a tag, a version nor a time.
+_NEWEST = (None, None, None, None)
+
+
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
     """The newest state of a branch, unless a commit, a tag, a version or a time is given.
@@ -215,6 +219,8 @@ class SnapshotRef:
 
     def __post_init__(self) -> None:
         choices = (self.commit, self.tag, self.version, self.at)
+        if choices == _NEWEST:
+            return
         if sum(choice is not None for choice in choices) > 1:
             raise InputError("pass only one of commit, tag, version and at")
         is_named = self.commit is not None or self.tag is not None or isinstance(self.at, str)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from omnigraph.errors import ParameterError
 from omnigraph.lang.query import typed
 from omnigraph.lang.types import INTEGER_RANGES, PropType, Scalar
-from omnigraph.plan.nodes import MutationPlan, ReadPlan
+from omnigraph.plan.nodes import MutationPlan, NodeScan, PlanStep, ReadPlan
 
 P = TypeVar("P", ReadPlan, MutationPlan)
 
@@ -48,6 +48,56 @@ def bind_expr(expr: typed.TypedExpr, values: Mapping[str, typed.Value]) -> typed
             atoms.append(item.value)
         return typed.Constant(tuple(atoms), expr.type)
     return align(expr)
+
+
+Binder = Callable[[Mapping[str, typed.Value]], typed.TypedExpr]
+"""Makes an expression from the values of its parameters."""
+
+
+StepBinder = Callable[[Mapping[str, typed.Value]], PlanStep]
+"""Makes a step from the values of its parameters."""
+
+
+def step_binder(step: PlanStep) -> StepBinder:
+    """A function that binds the parameters of a step.
+
+    A look-up by key spends much of its time here, so a scan is built anew without the general way.
+    """
+    if not isinstance(step, NodeScan):
+        return lambda values: step.map_exprs(lambda expr: bind_expr(expr, values))
+    binders = tuple(map(binder, step.filters))
+    variable, type_name = step.variable, step.type_name
+    return lambda values: NodeScan(variable, type_name, tuple([b(values) for b in binders]))
+
+
+def binder(expr: typed.TypedExpr) -> Binder:
+    """``bind_expr`` of one expression, with what does not depend on values decided beforehand.
+
+    >>> name = typed.Column("p", "id", typed.STRING)
+    >>> param = typed.Parameter("name", typed.STRING)
+    >>> binder(typed.Compare(typed.Relation.EQ, name, param))({"name": "Ada"}).right.value
+    'Ada'
+    """
+    match expr:
+        case typed.Compare(op=op, left=typed.Column() as left, right=typed.Parameter() as right):
+            if not left.type.scalar.is_numeric and not right.type.is_list:
+                return _text_binder(expr, op, left, right)
+    return lambda values: bind_expr(expr, values)
+
+
+def _text_binder(
+    expr: typed.Compare, op: typed.Relation, left: typed.Column, right: typed.Parameter
+) -> Binder:
+    """The binder of a comparison whose constant needs no conversion unless it is null."""
+    name, type_ = right.name, right.type
+
+    def bound(values: Mapping[str, typed.Value]) -> typed.TypedExpr:
+        value = values.get(name)
+        if value is None:
+            return bind_expr(expr, values)
+        return typed.Compare(op, left, typed.Constant(value, type_))
+
+    return bound
 
 
 EQ, NE, LT, LE, GT, GE = typed.Relation

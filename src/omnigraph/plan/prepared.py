@@ -21,7 +21,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
-from omnigraph.plan.bind import bind, bind_expr
+from omnigraph.plan.bind import StepBinder, bind, bind_expr, step_binder
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
 from omnigraph.plan.nodes import (
     Connect,
@@ -111,8 +111,8 @@ class PreparedQuery:
     ready: ReadPlan
     """The plan as executed, except for its parameters."""
     info: PlanInfo
-    open_steps: tuple[int, ...]
-    """The steps with parameters."""
+    open_steps: tuple[tuple[int, StepBinder], ...]
+    """The steps with parameters, and what binds them."""
     is_output_open: bool
     """Whether the columns or the order have parameters."""
     _orders: dict[TableStatistics, PreparedQuery] = field(
@@ -136,7 +136,9 @@ class PreparedQuery:
         )
         ready = by_id.map_exprs(lambda expr: expr if _is_open(expr) else bind_expr(expr, {}))
         open_steps = [
-            n for n, step in enumerate(ready.pipeline) if any(map(_is_open, step.exprs()))
+            (n, step_binder(step))
+            for n, step in enumerate(ready.pipeline)
+            if any(map(_is_open, step.exprs()))
         ]
         is_output_open = any(map(_is_open, ready.output_exprs()))
         return cls(plan, ready, PlanInfo.of(ready), tuple(open_steps), is_output_open)
@@ -161,9 +163,9 @@ class PreparedQuery:
         if not self.open_steps:
             return self.ready
         pipeline = list(self.ready.pipeline)
-        for index in self.open_steps:
-            pipeline[index] = pipeline[index].map_exprs(lambda expr: bind_expr(expr, values))
-        return replace(self.ready, pipeline=tuple(pipeline))
+        for index, bound in self.open_steps:
+            pipeline[index] = bound(values)
+        return self.ready.with_pipeline(tuple(pipeline))
 
 
 def _is_open(expr: typed.TypedExpr) -> bool:

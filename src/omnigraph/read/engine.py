@@ -50,7 +50,7 @@ class ResultWindow:
         if last <= first:
             return None
         self._guard.check_rows(self._count - batch.num_rows + last - self._start)
-        return batch.slice(first, last - first)
+        return batch if last - first == batch.num_rows else batch.slice(first, last - first)
 
 
 def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:

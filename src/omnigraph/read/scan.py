@@ -59,7 +59,9 @@ def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] 
     if not isinstance(step, NodeScan):
         return None
     source, filters = run.nodes(step.type_name), step.filters
-    if source is None or any(named_ids(condition) is not None for condition in filters):
+    if source is None or source.cached_index() is not None:
+        return None
+    if any(named_ids(condition) is not None for condition in filters):
         return None
     if source.preferred_index() is not None or not all(map(pushable, filters)):
         return None
@@ -143,8 +145,8 @@ def _by_key(name: str, source: NodeSource, ids: Sequence[str]) -> Frame:
     """A few nodes by id: from memory if cached, else by the index of the table."""
     index = source.preferred_index(len(ids))
     if index is not None:
-        numbers = index.ids.numbers_of(ids)
-        return Frame(len(numbers), {name: numbers}).where(index.positions(numbers) >= 0)
+        numbers = index.numbers_of(ids)
+        return Frame(len(numbers), {name: numbers})
     wanted = typed.Membership(
         typed.Column(name, ID, typed.STRING),
         typed.Constant(tuple(ids), PropType(Scalar.STRING, is_list=True)),

@@ -66,7 +66,7 @@ class Ids:
             return None if position < 0 else int(position)
         hashed = self._hashes or self._build_hashes()
         wanted = hash(value)
-        start = int(np.searchsorted(hashed.hashes, wanted))
+        start = int(hashed.hashes.searchsorted(wanted))
         ids = self._ids
         while start < len(hashed.hashes) and hashed.hashes[start] == wanted:
             number = int(hashed.numbers[start])
@@ -175,6 +175,18 @@ class NodeIndex:
             self._positions = np.concatenate([self._positions, more])
         positions: Numbers = self._positions[numbers]
         return positions
+
+    def numbers_of(self, values: Sequence[str]) -> Numbers:
+        """The numbers of the ids that are nodes of this version, in the order of the ids."""
+        if len(values) == 1:
+            number = self.ids.number(values[0])
+            known = self._positions
+            if number is None or (number < len(known) and known[number] < 0):
+                return np.empty(0, np.int32)
+            if number < len(known):
+                return np.array([number], np.int32)
+        numbers = self.ids.numbers_of(values)
+        return numbers[self.positions(numbers) >= 0]
 
     def codes(self, name: str, numbers: npt.NDArray[np.integer]) -> Codes | None:
         """Codes of a column for some numbers; ``None`` if a node is missing."""
