@@ -39,6 +39,7 @@ class Bound:
             "edges, people per city": self._cities,
             "negation": self._negation,
             "triangles": self._triangles,
+            "2 hops from a city, by city": self._from_a_city,
             "text search + 2 hops": self._text,
         }
 
@@ -137,13 +138,20 @@ class Bound:
         at = np.minimum(np.searchsorted(existing, pairs), len(existing) - 1)
         return [(int((existing[at] == pairs).sum()),)]
 
+    def _from_a_city(self, params: Params) -> Rows:
+        starts = np.flatnonzero(self._s.city == int(params["city"].removeprefix("city-")))
+        ends = self._expand(self._expand(starts))
+        walks = np.bincount(self._s.city[ends], minlength=CITIES)
+        top = np.argsort(-walks, kind="stable")[:20]
+        return [(f"city-{at}", int(walks[at])) for at in top]
+
     def _text(self, params: Params) -> Rows:
         lists = [self._words.get(word, []) for word in params["words"].split()]
         starts = np.unique(np.concatenate([np.array(item, np.int64) for item in lists]))
         return [(len(self._set(self._expand(self._set(self._expand(starts))))),)]
 
     def params(self) -> list[Params]:
-        """Eight people of ordinary degree, a hundred starts, and two words that few people use."""
+        """Eight people of ordinary degree, a hundred starts, a city, and two rare words."""
         degree = np.diff(self._start)
         ordinary = np.flatnonzero((degree >= 15) & (degree <= 25))
         random = np.random.default_rng(SEED)
@@ -153,7 +161,8 @@ class Bound:
             {
                 "name": str(self._names[number]),
                 "names": starts,
+                "city": f"city-{number % CITIES}",
                 "words": " ".join(random.choice(rare, 2)),
             }
-            for number in random.choice(ordinary, 8, replace=False)
+            for number in random.choice(ordinary, 8, replace=False).tolist()
         ]

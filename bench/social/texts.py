@@ -58,6 +58,12 @@ query triangles() {
   match { $a knows $b  $b knows $c  $a knows $c }
   return { count($a) as n }
 }
+query from_a_city($city: String) {
+  match { $a: Person  $a.city = $city  $a knows $b  $b knows $c }
+  return { $c.city, count($a) as walks }
+  order { walks desc }
+  limit 20
+}
 query text_and_2_hops($words: String) {
   match { $p: Person  search($p.bio, $words)  $p knows $m  $m knows $b }
   return { count(distinct $b) as n }
@@ -85,6 +91,8 @@ CYPHER = {
     "{ MATCH (p)-[:Knows]->(q:Person)-[:WorksAt]->(c) } RETURN count(*)",
     "triangles": "MATCH (a:Person)-[:Knows]->(b:Person)-[:Knows]->(c:Person), "
     "(a)-[:Knows]->(c) RETURN count(*)",
+    "2 hops from a city, by city": "MATCH (a:Person)-[:Knows]->(:Person)-[:Knows]->(c:Person) "
+    "WHERE a.city = $city RETURN c.city, count(*) AS walks ORDER BY walks DESC LIMIT 20",
 }
 
 # Integers stand for people here: what DuckDB is at its best with.
@@ -114,6 +122,9 @@ SQL = {
     "JOIN works w ON w.src = k.dst WHERE k.src = v.src AND w.dst = v.dst)",
     "triangles": "SELECT count(*) FROM knows x JOIN knows y ON y.src = x.dst "
     "JOIN knows z ON z.src = x.src AND z.dst = y.dst",
+    "2 hops from a city, by city": "SELECT c.city, count(*) AS walks FROM person a "
+    "JOIN knows k ON k.src = a.id JOIN knows l ON l.src = k.dst JOIN person c ON c.id = l.dst "
+    "WHERE a.city = $city GROUP BY c.city ORDER BY walks DESC LIMIT 20",
 }
 
 OURS = {
@@ -128,5 +139,6 @@ OURS = {
     "edges, people per city": "cities",
     "negation": "strangers_at_work",
     "triangles": "triangles",
+    "2 hops from a city, by city": "from_a_city",
     "text search + 2 hops": "text_and_2_hops",
 }
