@@ -85,3 +85,18 @@ def test_edges_come_each_with_its_row(pairs, sources):
         if src == source
     ]
     assert sorted(zip(*(part.tolist() for part in actual), strict=True)) == sorted(expected)
+
+
+@given(PAIRS, PAIRS)
+def test_either_direction_is_merged_from_both_and_extended(before, after):
+    """A loop and a pair that is joined both ways are one neighbour."""
+    src, dst = ends(before)
+    merged = Adjacency.in_either_direction(Adjacency.of(src, dst), Adjacency.of(dst, src))
+    new_src, new_dst = ends(after)
+    extended = merged.with_edges(
+        np.concatenate([new_src, new_dst]), np.concatenate([new_dst, new_src])
+    )
+    for adjacency, pairs in ((merged, before), (extended, [*before, *after])):
+        either = {*pairs, *((b, a) for a, b in pairs)}
+        _, targets = adjacency.neighbours(np.arange(10, dtype=np.int32))
+        assert targets.tolist() == [t for s in range(10) for t in neighbours(either, s)]

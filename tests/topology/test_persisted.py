@@ -14,6 +14,7 @@ from omnigraph import Graph
 from omnigraph.storage.objects.derived import FOLDER, DerivedFiles
 from omnigraph.storage.tables.table import Table
 from omnigraph.topology import persisted
+from omnigraph.topology.edges import Adjacency
 from tests.topology.conftest import add, join
 
 TEXT = """query q() { match { $a: Person $a knows $b } return { $a.name, $b.name } }"""
@@ -221,3 +222,67 @@ def test_a_branch_uses_the_files_of_main(people, read):
     with Graph.open(people.uri) as other:
         rows = [other.query(TEXT, branch="b").rows() for _ in range(2)][1]
     assert sorted((r["a.name"], r["b.name"]) for r in rows) == sorted([*EXPECTED, ("c", "b")])
+
+
+EITHER = """query q() { match { $a: Person { name: "b" } $a <knows> $b } return { $b.name } }"""
+
+
+def around(graph):
+    for _ in range(2):
+        rows = graph.query(EITHER).rows()
+    return sorted(row["b.name"] for row in rows)
+
+
+@pytest.fixture
+def merged(monkeypatch):
+    """Filled whenever both directions are merged."""
+    seen = []
+    real = Adjacency.in_either_direction
+
+    def counted(along, against):
+        seen.append(len(along.targets))
+        return real(along, against)
+
+    monkeypatch.setattr(Adjacency, "in_either_direction", counted)
+    return seen
+
+
+def stored_types(graph):
+    return {name.split("-")[0] for name in files(graph)}
+
+
+def test_either_direction_is_stored_when_it_is_used_and_read_by_a_new_process(people, merged):
+    traversed(people)
+    assert "either" not in stored_types(people)
+    assert around(people) == ["a", "c"]
+    assert merged == [3]
+    assert "either" in stored_types(people)
+    with Graph.open(people.uri, "r") as other:
+        assert around(other) == ["a", "c"]
+    assert merged == [3]
+
+
+def test_either_direction_is_extended_by_a_commit_and_stored_again(people, merged):
+    traversed(people)
+    around(people)
+    add(people, "d")
+    join(people, ("d", "b"))
+    assert around(people) == ["a", "c", "d"]
+    with Graph.open(people.uri, "r") as other:
+        assert around(other) == ["a", "c", "d"]
+    assert merged == [3]
+    assert len([name for name in files(people) if name.startswith("either-")]) == 1
+
+
+def test_either_direction_of_an_older_version_or_damaged_is_merged_again(people, merged):
+    traversed(people)
+    around(people)
+    with Graph.open(people.uri, "rw") as other:
+        add(other, "d")
+        join(other, ("d", "b"))
+    with Graph.open(people.uri, "r") as other:
+        assert around(other) == ["a", "c", "d"]
+    for path in Path(people.uri, FOLDER).glob("either-*"):
+        flip(path)
+    with Graph.open(people.uri, "r") as other:
+        assert around(other) == ["a", "c", "d"]

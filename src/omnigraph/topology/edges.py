@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -55,6 +55,7 @@ class Adjacency:
     offsets: Ints
     targets: Numbers
     _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    _deriving: Any = field(default_factory=threading.Lock, compare=False, repr=False)
 
     @classmethod
     def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
@@ -68,6 +69,14 @@ class Adjacency:
         pairs = without_repeats(pairs)
         sources = (pairs >> 32).astype(np.int32)
         return cls(_offsets(sources), (pairs & _LOW).astype(np.int32))
+
+    @classmethod
+    def in_either_direction(cls, along: Adjacency, against: Adjacency) -> Adjacency:
+        """The neighbours in either direction, merged from both sorted adjacencies."""
+        pairs = np.concatenate([along._pairs(), against._pairs()])
+        # A stable sort detects the two sorted runs and merges them.
+        pairs.sort(kind="stable")
+        return cls._of_sorted(pairs)
 
     def with_edges(self, src: Numbers, dst: Numbers) -> Adjacency:
         """A copy with more edges: the new ones are sorted and merged into the old ones."""
@@ -196,7 +205,10 @@ class Adjacency:
         """A derived structure, computed on first use."""
         value = self._derived.get(name)
         if value is None:
-            value = self._derived[name] = make()
+            with self._deriving:
+                value = self._derived.get(name)
+                if value is None:
+                    value = self._derived[name] = make()
         return value
 
 
@@ -242,6 +254,13 @@ def _offsets(sources: Numbers) -> Ints:
     return offsets
 
 
+class StoredAdjacency(NamedTuple):
+    """How the adjacency in either direction is read from a file, and written to it."""
+
+    read: Callable[[], Adjacency | None]
+    write: Callable[[Adjacency], None]
+
+
 class EdgeIndex:
     """Adjacencies by direction: along the edges, against them, or both."""
 
@@ -252,12 +271,14 @@ class EdgeIndex:
         dst_ids: Ids,
         before: EdgeIndex | None = None,
         stored: Mapping[str, Adjacency] | None = None,
+        either: StoredAdjacency | None = None,
     ) -> None:
         self.cache = cache
         self.src = cache.numbers("src", src_ids)
         self.dst = cache.numbers("dst", dst_ids)
         self._lock = threading.Lock()
         self._plain: dict[str, Adjacency] = dict(stored or {})
+        self._either = either
         self._edges: dict[str, EdgeAdjacency] = {}
         self._complete: list[tuple[ref[NodeIndex], ref[NodeIndex], bool]] = []
         if before is not None:
@@ -278,6 +299,8 @@ class EdgeIndex:
         for direction, adjacency in before._plain.items():
             src, dst = self._ends(direction, start)
             self._plain[direction] = adjacency.with_edges(src, dst) if len(src) else adjacency
+        if BOTH in self._plain and self._either is not None:
+            self._either.write(self._plain[BOTH])
 
     def _degrees(self, direction: str, ends: Numbers) -> Ints:
         adjacency = self._plain.get(direction)
@@ -307,7 +330,20 @@ class EdgeIndex:
             with self._lock:
                 adjacency = self._plain.get(direction)
                 if adjacency is None:
-                    adjacency = self._plain[direction] = Adjacency.of(*self._ends(direction))
+                    adjacency = self._plain[direction] = self._build(direction)
+        return adjacency
+
+    def _build(self, direction: str) -> Adjacency:
+        if direction != BOTH or self._either is None:
+            return Adjacency.of(*self._ends(direction))
+        adjacency = self._either.read()
+        if adjacency is None:
+            along, against = self._plain.get(OUT), self._plain.get(IN)
+            if along is not None and against is not None:
+                adjacency = Adjacency.in_either_direction(along, against)
+            else:
+                adjacency = Adjacency.of(*self._ends(BOTH))
+            self._either.write(adjacency)
         return adjacency
 
     def edge_adjacency(self, direction: str) -> EdgeAdjacency:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.values.numpy_view import numpy_view
-from omnigraph.topology.edges import IN, OUT, Adjacency, EdgeIndex
+from omnigraph.topology.edges import BOTH, IN, OUT, Adjacency, EdgeIndex, StoredAdjacency
 from omnigraph.topology.nodes import Ids, Numbers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Below this number of rows, computing is as fast as reading.
 _WORTH_IT = 20_000
 _MOST_MISSING = 0.1
-_IDS, _NODES, _EDGES = "ids", "nodes", "edges"
+_IDS, _NODES, _EDGES, _EITHER = "ids", "nodes", "edges", "either"
 
 
 class Persisted:
@@ -93,15 +93,9 @@ class Persisted:
         if not (_relies_on(stored.about, "src", src) and _relies_on(stored.about, "dst", dst)):
             return {}
         _fill(cache, stored, {"src": "src", "dst": "dst"})
-        if [entry.signature for entry in cache.entries] != [p[0] for p in stored.about["parts"]]:
+        if not _has_all_parts(stored, cache):
             return {}
-        return {
-            direction: Adjacency(
-                numpy_view(stored.arrays[f"{direction}_offsets"]),
-                numpy_view(stored.arrays[f"{direction}_targets"]),
-            )
-            for direction in (OUT, IN)
-        }
+        return {direction: _adjacency(stored, direction) for direction in (OUT, IN)}
 
     def store_edges(
         self, identity: TableVersion, ends: tuple[str, str], index: EdgeIndex, src: Ids, dst: Ids
@@ -117,11 +111,31 @@ class Persisted:
             "row_ids": pa.array(index.cache.row_ids()),
         }
         for direction in (OUT, IN):
-            adjacency = index.adjacency(direction)
-            arrays[f"{direction}_offsets"] = pa.array(adjacency.offsets)
-            arrays[f"{direction}_targets"] = pa.array(adjacency.targets)
+            arrays |= _arrays(index.adjacency(direction), direction)
         about = {"src": _digested(src), "dst": _digested(dst)}
         self._write(_EDGES, identity, index.cache, arrays, about)
+
+    def either(
+        self, identity: TableVersion, ends: tuple[str, str], cache: TableCache, src: Ids, dst: Ids
+    ) -> StoredAdjacency:
+        """The adjacency of a table in either direction, in a file that its first use makes."""
+        numberings = {"src": src, "dst": dst}
+
+        def read() -> Adjacency | None:
+            stored = self._newest(_EITHER, identity)
+            if stored is None or not _has_all_parts(stored, cache):
+                return None
+            is_valid = all(_relies_on(stored.about, key, ids) for key, ids in numberings.items())
+            return _adjacency(stored, BOTH) if is_valid else None
+
+        def write(adjacency: Adjacency) -> None:
+            if self._is_worth_it(_EITHER, identity, cache, numberings):
+                self._store_ids(ends[0], src)
+                self._store_ids(ends[1], dst)
+                about = {"src": _digested(src), "dst": _digested(dst)}
+                self._write(_EITHER, identity, cache, _arrays(adjacency, BOTH), about)
+
+        return StoredAdjacency(read, write)
 
     # -- files ---------------------------------------------------------------------------
 
@@ -187,6 +201,26 @@ class Persisted:
                 self._seen.pop(stale, None)
 
 
+def _has_all_parts(stored: Derived, cache: TableCache) -> bool:
+    """Whether a file was made from exactly the fragments of a table."""
+    signatures = [entry.signature for entry in cache.entries]
+    return signatures == [part[0] for part in stored.about["parts"]]
+
+
+def _adjacency(stored: Derived, direction: str) -> Adjacency:
+    return Adjacency(
+        numpy_view(stored.arrays[f"{direction}_offsets"]),
+        numpy_view(stored.arrays[f"{direction}_targets"]),
+    )
+
+
+def _arrays(adjacency: Adjacency, direction: str) -> dict[str, pa.Array]:
+    return {
+        f"{direction}_offsets": pa.array(adjacency.offsets),
+        f"{direction}_targets": pa.array(adjacency.targets),
+    }
+
+
 def unused_files(names: Iterable[str], locations: Iterable[str], paths: Iterable[str]) -> list[str]:
     """The files of tables, or of branches of tables, that no longer exist."""
     tables, copies = {_name(location) for location in locations}, {_name(path) for path in paths}
@@ -194,7 +228,7 @@ def unused_files(names: Iterable[str], locations: Iterable[str], paths: Iterable
     for name in names:
         file_type, _, rest = name.removesuffix(".arrow").partition("-")
         table, _, rest = rest.partition("-")
-        if file_type not in (_IDS, _NODES, _EDGES):
+        if file_type not in (_IDS, _NODES, _EDGES, _EITHER):
             continue
         if table not in tables or (file_type != _IDS and rest.rpartition("-")[2] not in copies):
             unused.append(name)

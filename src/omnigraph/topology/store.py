@@ -84,7 +84,8 @@ class Topology:
             stored = None
             if before is None:
                 stored = self._persisted.fill_edges(identity, cache, src, dst)
-            index = EdgeIndex(cache, src, dst, before, stored)
+            either = self._persisted.either(identity, ends, cache, src, dst)
+            index = EdgeIndex(cache, src, dst, before, stored, either)
             self._persisted.store_edges(identity, ends, index, src, dst)
             return index
 
