@@ -10,7 +10,18 @@ from random import Random
 
 import pytest
 
-from omnigraph.read import aggregate, blocks, engine, legs, order, reach, run, searches, sources
+from omnigraph.read import (
+    aggregate,
+    blocks,
+    engine,
+    legs,
+    order,
+    reach,
+    run,
+    searches,
+    sources,
+    threads,
+)
 from omnigraph.read.search import text
 from tests.read.generate import make_question
 from tests.read.test_agreement import states
@@ -44,6 +55,14 @@ VARIANTS = {
         (blocks, "_FEW_NODES"): 0,
         (reach, "_MOST_STARTS"): 1,
         (text, "_BLOCK"): 1,
+        (threads, "WORKERS"): 1,
+    },
+    "blocks of a row on three threads": {
+        (run, "_FEW"): 0,
+        (blocks, "ROWS"): 1,
+        (blocks, "_FEW_STARTS"): 0,
+        (blocks, "_FEW_NODES"): 0,
+        (threads, "WORKERS"): 3,
     },
     "blocks of a few rows": {
         (blocks, "ROWS"): 7,
@@ -52,6 +71,7 @@ VARIANTS = {
         (blocks, "_FEW_NODES"): 2,
         (reach, "_MOST_STARTS"): 2,
         (text, "_BLOCK"): 2,
+        (threads, "WORKERS"): 2,
     },
     "keys are sorted one after the other": {(order, "_MANY"): 0, (order, "_WORTH_IT"): 10**6},
 }

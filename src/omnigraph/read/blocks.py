@@ -8,6 +8,7 @@ memory use depends on the output of the pipeline, not on the output of its wides
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource
 
-ROWS = 1 << 20
-"""The approximate number of rows of a block."""
-BYTES = 64 << 20
+ROWS = 1 << 18
+"""The approximate number of rows of a block: many enough for NumPy, few enough for some threads.
+
+It does not depend on the number of threads, because the order of rows may depend on it.
+"""
+BYTES = 16 << 20
 """The approximate size of the values of a block."""
 FEW_VALUES = 8_192
 """Up to this many values are read at once, whatever their width."""
@@ -62,7 +66,7 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
     An item that exceeds ``ROWS`` on its own ends its range.
 
     >>> cuts(np.array([5, ROWS, 7]))
-    [(0, 2, 1048581), (2, 3, 7)]
+    [(0, 2, 262149), (2, 3, 7)]
     """
     ends = np.cumsum(counts)
     if not len(ends) or ends[-1] <= ROWS:
@@ -200,26 +204,32 @@ class Memo(Generic[_Value]):
     """Caches a value per node number, so that a query computes it once for every node."""
 
     def __init__(self, dtype: type[_Value]) -> None:
+        self._lock = threading.Lock()
         self._answered: Mask = np.zeros(0, bool)
         self._values: npt.NDArray[_Value] = np.zeros(0, dtype)
 
     def lookup(
         self, numbers: Numbers, ask: Callable[[Numbers], npt.NDArray[_Value]]
     ) -> npt.NDArray[_Value]:
-        """The result for each number; ``ask`` gets the distinct numbers that are not cached."""
+        """The result for each number; ``ask`` gets the distinct numbers that are not cached.
+
+        A block that needs the same nodes as another one waits for its results.
+        """
         if len(numbers) <= _FEW_NODES and not len(self._answered):
             unique, inverse = np.unique(numbers, return_inverse=True)
             return ask(unique)[inverse]
         size = int(numbers.max()) + 1
-        if size > len(self._answered):
-            more = np.zeros(size - len(self._answered), bool)
-            self._answered = np.concatenate([self._answered, more])
-            self._values = np.concatenate([self._values, more.astype(self._values.dtype)])
-        flags = np.zeros(len(self._answered), bool)
+        flags = np.zeros(size, bool)
         flags[numbers] = True
-        new = np.flatnonzero(flags & ~self._answered).astype(np.int32)
-        if len(new):
-            self._values[new] = ask(new)
-            self._answered[new] = True
-        result: npt.NDArray[_Value] = self._values[numbers]
+        with self._lock:
+            if size > len(self._answered):
+                more = np.zeros(size - len(self._answered), bool)
+                self._answered = np.concatenate([self._answered, more])
+                self._values = np.concatenate([self._values, more.astype(self._values.dtype)])
+            new = np.flatnonzero(flags & ~self._answered[:size]).astype(np.int32)
+            if len(new):
+                self._values[new] = ask(new)
+                self._answered[new] = True
+            values = self._values
+        result: npt.NDArray[_Value] = values[numbers]
         return result

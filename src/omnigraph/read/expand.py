@@ -303,6 +303,10 @@ def intersect(
     if step.dst not in live:
         return counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
     run.guard.hold(len(owners) * (frame.width + 8))
+    if len(pieces) > 1:
+        # The order of the rows does not depend on which source led which of them.
+        order = np.argsort(owners, kind="stable")
+        owners, targets = owners[order], targets[order]
     result = frame.keeping(live).take(owners)
     result.nodes[step.dst] = targets
     return result

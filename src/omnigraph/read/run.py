@@ -6,8 +6,9 @@ and those of the result last.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from omnigraph.plan.nodes import (
     Total,
     Weigh,
 )
-from omnigraph.read import blocks
+from omnigraph.read import blocks, threads
 from omnigraph.read.blocks import Memo
 from omnigraph.read.context import QueryContext
 from omnigraph.read.expand import connect, counted, expand, intersect
@@ -67,7 +68,7 @@ class StepReport:
 
 
 class Run(EvalContext):
-    """The state of one query while it runs."""
+    """The state of one query while it runs; its blocks of rows may run on several threads."""
 
     def __init__(
         self, context: QueryContext, guard: ResourceGuard, info: PlanInfo, *, profiled: bool = False
@@ -83,6 +84,7 @@ class Run(EvalContext):
         self._last: StepReport | None = None
         self._nodes: dict[str, NodeSource | None] = {}
         self._edges: dict[str, EdgeSource | None] = {}
+        self._lock = threading.RLock()
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo[np.bool_]] = {}
         self._joins: dict[int, tuple[Expand, tuple[Connect, ...]]] = {}
@@ -105,7 +107,7 @@ class Run(EvalContext):
             source = None
             if node_type is not None and pin is not None:
                 source = NodeSource(node_type, pin, context.store, context.topology)
-            self._nodes[type_name] = source
+            return self._nodes.setdefault(type_name, source)
         return self._nodes[type_name]
 
     def edges(self, type_name: str) -> EdgeSource | None:
@@ -119,7 +121,7 @@ class Run(EvalContext):
             if pin is not None and src is not None and dst is not None:
                 ends = (src, dst)
                 source = EdgeSource(edge_type, pin, ends, context.store, context.topology)
-            self._edges[type_name] = source
+            return self._edges.setdefault(type_name, source)
         return self._edges[type_name]
 
     def source(self, variable: str) -> NodeSource | EdgeSource | None:
@@ -199,8 +201,7 @@ class Run(EvalContext):
         for index, (step, needed) in enumerate(zip(steps, live, strict=True)):
             after = self.run_step(step, frame, needed, weighted=weighted)
             if not isinstance(after, Frame):
-                for block in after:
-                    yield from self.frames(steps[index:], live[index:], block, weighted=weighted)
+                yield from self._over(after, steps[index:], live[index:], weighted=weighted)
                 return
             frame = after
             if not frame.rows:
@@ -209,6 +210,29 @@ class Run(EvalContext):
                 frame = Frame(0, nodes, edges)
                 break
         yield frame
+
+    def _over(
+        self,
+        pieces: Iterator[Frame],
+        steps: Sequence[PlanStep],
+        live: Sequence[frozenset[str]],
+        *,
+        weighted: bool,
+    ) -> Iterator[Frame]:
+        """Run the steps on every block, on all cores if all of the result is needed anyway."""
+
+        def run(block: Frame) -> Iterator[Frame]:
+            return self.frames(steps, live, block, weighted=weighted)
+
+        # A profile times steps one after the other; a search keeps state between blocks.
+        is_spread = not (self.info.streams or self.profiled or self.info.has_search)
+        if is_spread and threads.can_spread():
+            GATE.release()
+            results: Iterator[Iterable[Frame]] = threads.in_order(lambda b: list(run(b)), pieces)
+        else:
+            results = map(run, pieces)
+        for frames in results:
+            yield from frames
 
     def run_step(
         self, step: PlanStep, frame: Frame, live: frozenset[str], *, weighted: bool
@@ -282,17 +306,16 @@ class Run(EvalContext):
 
     def scanned(self, step: NodeScan, live: frozenset[str]) -> Frame:
         """The rows of a scan in a product with other rows, read once."""
-        frame = self._scanned.get(id(step))
-        if frame is None:
-            frame = self._scanned[id(step)] = scan(self, step, live)
-        return frame
+        with self._lock:
+            frame = self._scanned.get(id(step))
+            if frame is None:
+                frame = self._scanned[id(step)] = scan(self, step, live)
+            return frame
 
     def joins(self, step: Intersect) -> tuple[Expand, tuple[Connect, ...]]:
         """The joins of an intersection, made once: results are cached by the identity of a step."""
         joins = self._joins.get(id(step))
-        if joins is None:
-            joins = self._joins[id(step)] = step.as_joins()
-        return joins
+        return joins or self._joins.setdefault(id(step), step.as_joins())
 
     def weights(self, step: Weigh) -> Memo[np.int64]:
         """The counts of a step for nodes of earlier blocks."""
