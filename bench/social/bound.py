@@ -119,8 +119,8 @@ class Bound:
         met = np.zeros((CITIES, len(self._s.age)), bool)
         met[city, self._s.dst] = True
         people = met.sum(axis=1)
-        top = np.argsort(-edges, kind="stable")[:20]
-        return [(f"city-{at}", int(edges[at]), int(people[at])) for at in top]
+        top = sorted((-int(edges[at]), f"city-{at}", at) for at in range(CITIES))[:20]
+        return [(name, -count, int(people[at])) for count, name, at in top]
 
     def _negation(self, params: Params) -> Rows:
         src, dst = self._s.src, self._s.dst
@@ -142,8 +142,7 @@ class Bound:
         starts = np.flatnonzero(self._s.city == int(params["city"].removeprefix("city-")))
         ends = self._expand(self._expand(starts))
         walks = np.bincount(self._s.city[ends], minlength=CITIES)
-        top = np.argsort(-walks, kind="stable")[:20]
-        return [(f"city-{at}", int(walks[at])) for at in top]
+        return [(f"city-{at}", int(walks[at])) for at in np.flatnonzero(walks)]
 
     def _text(self, params: Params) -> Rows:
         lists = [self._words.get(word, []) for word in params["words"].split()]

@@ -47,7 +47,7 @@ query same_city_and_company() {
 query cities() {
   match { $a knows $b }
   return { $a.city, count($b) as edges, count(distinct $b) as people }
-  order { edges desc }
+  order { edges desc, $a.city }
   limit 20
 }
 query strangers_at_work() {
@@ -61,8 +61,6 @@ query triangles() {
 query from_a_city($city: String) {
   match { $a: Person  $a.city = $city  $a knows $b  $b knows $c }
   return { $c.city, count($a) as walks }
-  order { walks desc }
-  limit 20
 }
 query text_and_2_hops($words: String) {
   match { $p: Person  search($p.bio, $words)  $p knows $m  $m knows $b }
@@ -86,13 +84,13 @@ CYPHER = {
     "same city and company": "MATCH (a:Person)-[:Knows]->(b:Person), (a)-[:WorksAt]->(c:Company), "
     "(b)-[:WorksAt]->(c) WHERE a.city = b.city RETURN count(*)",
     "edges, people per city": "MATCH (a:Person)-[:Knows]->(b:Person) RETURN a.city, "
-    "count(*) AS edges, count(DISTINCT b) AS people ORDER BY edges DESC LIMIT 20",
+    "count(*) AS edges, count(DISTINCT b) AS people ORDER BY edges DESC, a.city LIMIT 20",
     "negation": "MATCH (p:Person)-[:WorksAt]->(c:Company) WHERE NOT EXISTS "
     "{ MATCH (p)-[:Knows]->(q:Person)-[:WorksAt]->(c) } RETURN count(*)",
     "triangles": "MATCH (a:Person)-[:Knows]->(b:Person)-[:Knows]->(c:Person), "
     "(a)-[:Knows]->(c) RETURN count(*)",
     "2 hops from a city, by city": "MATCH (a:Person)-[:Knows]->(:Person)-[:Knows]->(c:Person) "
-    "WHERE a.city = $city RETURN c.city, count(*) AS walks ORDER BY walks DESC LIMIT 20",
+    "WHERE a.city = $city RETURN c.city, count(*)",
 }
 
 # Integers stand for people here: what DuckDB is at its best with.
@@ -117,14 +115,15 @@ SQL = {
     "JOIN works w ON w.src = k.dst AND w.dst = v.dst JOIN person a ON a.id = k.src "
     "JOIN person b ON b.id = k.dst WHERE a.city = b.city",
     "edges, people per city": "SELECT a.city, count(*) AS edges, count(DISTINCT k.dst) "
-    "FROM knows k JOIN person a ON a.id = k.src GROUP BY a.city ORDER BY edges DESC LIMIT 20",
+    "FROM knows k JOIN person a ON a.id = k.src GROUP BY a.city ORDER BY edges DESC, a.city "
+    "LIMIT 20",
     "negation": "SELECT count(*) FROM works v WHERE NOT EXISTS (SELECT 1 FROM knows k "
     "JOIN works w ON w.src = k.dst WHERE k.src = v.src AND w.dst = v.dst)",
     "triangles": "SELECT count(*) FROM knows x JOIN knows y ON y.src = x.dst "
     "JOIN knows z ON z.src = x.src AND z.dst = y.dst",
-    "2 hops from a city, by city": "SELECT c.city, count(*) AS walks FROM person a "
+    "2 hops from a city, by city": "SELECT c.city, count(*) FROM person a "
     "JOIN knows k ON k.src = a.id JOIN knows l ON l.src = k.dst JOIN person c ON c.id = l.dst "
-    "WHERE a.city = $city GROUP BY c.city ORDER BY walks DESC LIMIT 20",
+    "WHERE a.city = $city GROUP BY c.city",
 }
 
 OURS = {

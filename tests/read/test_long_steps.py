@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph import Cancel, Graph
 from omnigraph.errors import Cancelled, MemoryExceeded, QueryTimeout
-from omnigraph.read import blocks, limits, order, reach
+from omnigraph.read import blocks, limits, order, reach, threads
 from omnigraph.read.frame import Frame
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.search import text
@@ -137,7 +137,8 @@ def test_a_long_step_can_be_left_in_many_places(circle, small_blocks, query, lea
         cancel = Counting(patience)
         with pytest.raises(Cancelled):
             ask(circle, query, cancel=cancel)
-        assert cancel.looks == patience + 1
+        # Blocks that run on other threads look once more each.
+        assert patience < cancel.looks <= patience + 1 + threads.WORKERS
     assert sorted(map(str, ask(circle, query))) == sorted(map(str, expected))
 
 

@@ -227,7 +227,7 @@ def test_a_branch_uses_the_files_of_main(people, read):
 EITHER = """query q() { match { $a: Person { name: "b" } $a <knows> $b } return { $b.name } }"""
 
 
-def around(graph):
+def neighbours(graph):
     for _ in range(2):
         rows = graph.query(EITHER).rows()
     return sorted(row["b.name"] for row in rows)
@@ -254,35 +254,35 @@ def stored_types(graph):
 def test_either_direction_is_stored_when_it_is_used_and_read_by_a_new_process(people, merged):
     traversed(people)
     assert "either" not in stored_types(people)
-    assert around(people) == ["a", "c"]
+    assert neighbours(people) == ["a", "c"]
     assert merged == [3]
     assert "either" in stored_types(people)
     with Graph.open(people.uri, "r") as other:
-        assert around(other) == ["a", "c"]
+        assert neighbours(other) == ["a", "c"]
     assert merged == [3]
 
 
 def test_either_direction_is_extended_by_a_commit_and_stored_again(people, merged):
     traversed(people)
-    around(people)
+    neighbours(people)
     add(people, "d")
     join(people, ("d", "b"))
-    assert around(people) == ["a", "c", "d"]
+    assert neighbours(people) == ["a", "c", "d"]
     with Graph.open(people.uri, "r") as other:
-        assert around(other) == ["a", "c", "d"]
+        assert neighbours(other) == ["a", "c", "d"]
     assert merged == [3]
     assert len([name for name in files(people) if name.startswith("either-")]) == 1
 
 
 def test_either_direction_of_an_older_version_or_damaged_is_merged_again(people, merged):
     traversed(people)
-    around(people)
+    neighbours(people)
     with Graph.open(people.uri, "rw") as other:
         add(other, "d")
         join(other, ("d", "b"))
     with Graph.open(people.uri, "r") as other:
-        assert around(other) == ["a", "c", "d"]
+        assert neighbours(other) == ["a", "c", "d"]
     for path in Path(people.uri, FOLDER).glob("either-*"):
         flip(path)
     with Graph.open(people.uri, "r") as other:
-        assert around(other) == ["a", "c", "d"]
+        assert neighbours(other) == ["a", "c", "d"]

@@ -313,19 +313,6 @@ class ReadPlan:
         """The expressions of the columns, then those of the order."""
         return [*(column.expr for column in self.columns), *(key.expr for key in self.order)]
 
-    def with_pipeline(self, pipeline: Pipeline) -> ReadPlan:
-        """The same plan with other steps."""
-        return ReadPlan(
-            self.name,
-            self.params,
-            pipeline,
-            self.columns,
-            self.distinct,
-            self.order,
-            self.limit,
-            self.offset,
-        )
-
     def map_exprs(self, change: Rewrite) -> ReadPlan:
         """The same plan with its expressions rewritten."""
         return replace(

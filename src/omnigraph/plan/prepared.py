@@ -165,7 +165,18 @@ class PreparedQuery:
         pipeline = list(self.ready.pipeline)
         for index, bound in self.open_steps:
             pipeline[index] = bound(values)
-        return self.ready.with_pipeline(tuple(pipeline))
+        plan = self.ready
+        # Not ``replace``, which takes longer than the rest of this.
+        return ReadPlan(
+            plan.name,
+            plan.params,
+            tuple(pipeline),
+            plan.columns,
+            plan.distinct,
+            plan.order,
+            plan.limit,
+            plan.offset,
+        )
 
 
 def _is_open(expr: typed.TypedExpr) -> bool:

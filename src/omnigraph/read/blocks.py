@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource
 
-ROWS = 1 << 18
-"""The approximate number of rows of a block: many enough for NumPy, few enough for some threads.
+ROWS = 1 << 20
+"""More output rows than this are divided, into blocks of half as many: two may be in work.
 
-It does not depend on the number of threads, because the order of rows may depend on it.
+The size does not depend on the number of threads, because the order of rows may depend on it.
 """
-BYTES = 16 << 20
+BYTES = 64 << 20
 """The approximate size of the values of a block."""
 FEW_VALUES = 8_192
 """Up to this many values are read at once, whatever their width."""
@@ -45,7 +45,7 @@ _FEW_NODES = 4_096
 
 
 def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
-    """Blocks of rows with about ``ROWS`` output rows each; ``None`` if one block is enough.
+    """Blocks of rows with at most about ``ROWS`` output rows; ``None`` if one block is enough.
 
     ``counts`` is the number of output rows of each row, or one number for all rows.
     """
@@ -53,6 +53,7 @@ def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
         size = max(ROWS // max(counts, 1), 1)
         if frame.rows <= size:
             return None
+        size = max(size // 2, 1)
         return (frame.slice(start, size) for start in range(0, frame.rows, size))
     ranges = cuts(counts)
     if len(ranges) < 2:
@@ -61,17 +62,17 @@ def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
 
 
 def cuts(counts: Ints) -> list[tuple[int, int, int]]:
-    """Ranges with about ``ROWS`` output rows each: begin, end and the number of output rows.
+    """Ranges with at most about ``ROWS`` output rows: begin, end, the number of output rows.
 
-    An item that exceeds ``ROWS`` on its own ends its range.
+    An item that exceeds the size of a block on its own ends its range.
 
     >>> cuts(np.array([5, ROWS, 7]))
-    [(0, 2, 262149), (2, 3, 7)]
+    [(0, 2, 1048581), (2, 3, 7)]
     """
     ends = np.cumsum(counts)
     if not len(ends) or ends[-1] <= ROWS:
         return [(0, len(ends), int(ends[-1]) if len(ends) else 0)]
-    block = (ends - counts) // ROWS
+    block = (ends - counts) // max(ROWS // 2, 1)
     begins = [0, *(np.flatnonzero(block[1:] != block[:-1]) + 1).tolist()]
     total = np.concatenate([[0], ends])
     return [

@@ -31,7 +31,7 @@ from omnigraph.plan.nodes import (
     Total,
     Weigh,
 )
-from omnigraph.read import blocks, threads
+from omnigraph.read import blocks
 from omnigraph.read.blocks import Memo
 from omnigraph.read.context import QueryContext
 from omnigraph.read.expand import connect, counted, expand, intersect
@@ -220,13 +220,17 @@ class Run(EvalContext):
         weighted: bool,
     ) -> Iterator[Frame]:
         """Run the steps on every block, on all cores if all of the result is needed anyway."""
+        # Small reads have no blocks.
+        from omnigraph.read import threads
 
         def run(block: Frame) -> Iterator[Frame]:
             return self.frames(steps, live, block, weighted=weighted)
 
-        # A profile times steps one after the other; a search keeps state between blocks.
+        # A profile times steps one after the other; a search keeps state between blocks. A single
+        # step only copies rows, and waits for memory.
         is_spread = not (self.info.streams or self.profiled or self.info.has_search)
-        if is_spread and threads.can_spread():
+        is_long = len(steps) > 1 or isinstance(steps[0], Intersect)
+        if is_spread and is_long and threads.can_spread():
             GATE.release()
             results: Iterator[Iterable[Frame]] = threads.in_order(lambda b: list(run(b)), pieces)
         else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-# As many blocks as this take the memory that one query may be expected to take.
+# Every block takes memory: this many are what one query may be expected to take.
 _MOST_WORKERS = 4
 
 
@@ -35,13 +35,13 @@ WORKERS = min(_cores(), _MOST_WORKERS)
 """The number of blocks that one query works on at a time."""
 
 
-class _Thread(threading.local):
+class _Worker(threading.local):
     """Whether the calling thread works on a block."""
 
     is_worker = False
 
 
-_OWN = _Thread()
+_OWN = _Worker()
 
 
 def can_spread() -> bool:

@@ -180,11 +180,11 @@ class NodeIndex:
         """The numbers of the ids that are nodes of this version, in the order of the ids."""
         if len(values) == 1:
             number = self.ids.number(values[0])
-            known = self._positions
-            if number is None or (number < len(known) and known[number] < 0):
+            if number is None:
                 return np.empty(0, np.int32)
-            if number < len(known):
-                return np.array([number], np.int32)
+            if number < len(self._positions):
+                exists = self._positions[number] >= 0
+                return np.array([number] if exists else [], np.int32)
         numbers = self.ids.numbers_of(values)
         return numbers[self.positions(numbers) >= 0]
 
