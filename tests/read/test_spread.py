@@ -108,7 +108,8 @@ TEXTS = {
     "rows": "match { $a e $b  $b e $c  $a e $c  $c.n < 9 } return { $a.k, $b.k, $c.n } "
     "order { $c.n desc }",
     "negation": "match { $a e $b  not { $b e $c  $c e $a  $c.n > 50 } } return { count($a) as n }",
-    "reach": "match { $a: N  $a.n < 20  $a e{1,2} $b  $b e $c } return { $c.n, count($a) as n }",
+    "reach": "match { $a: N  $a.n < 20  $a e{1,2} $b  $b e $c } "
+    "return { $a.n, $b.n, max($c.n) as m }",
 }
 
 
