@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lance import LanceDataset, LanceOperation
+from lance.file import LanceFileReader
 
 from omnigraph.errors import StorageMissing
 from omnigraph.storage.durable import Durability
@@ -28,6 +29,7 @@ from omnigraph.storage.tables.inline import InlineTables
 from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.wide_columns import stored_schema
+from omnigraph.write.ids import new_ids
 
 SCHEMA = pa.schema(
     [
@@ -102,6 +104,22 @@ def test_parts_are_part_of_no_version_until_they_are_committed(datasets, store):
         "cy": (50, ["cy", "x"]),
         "dee": (60, ["dee", "x"]),
     }
+
+
+def test_ids_are_compressed_in_the_file_and_the_table_does_not_know_of_it(datasets, store):
+    table = store.open(REF, 2)
+    ids = new_ids(20_000).to_pylist()
+    _, parts = write(datasets, table, rows(**{name: number for number, name in enumerate(ids)}))
+    done = store.commit_staged(store.stage_fragments(table, parts, replaces=False))
+    dataset = lance.dataset(datasets.root.path(REF.path), version=done.version)
+    assert dataset.schema == lance.dataset(dataset.uri, version=1).schema
+    assert dataset.schema.field("id").metadata == SCHEMA.field("id").metadata
+    assert dataset.take([2, 12_345], columns=["id"])["id"].to_pylist() == [ids[0], ids[12_343]]
+    assert dataset.count_rows(f"id = '{ids[4_321]}'") == 1
+    (file,) = dataset.get_fragments()[-1].data_files()
+    columns = LanceFileReader(f"{dataset.uri}/data/{file.path}").metadata().columns
+    size = sum(buffer.size for page in columns[0].pages for buffer in page.buffers)
+    assert size < len("".join(ids)) / 4
 
 
 def test_parts_may_replace_all_rows(datasets, store):

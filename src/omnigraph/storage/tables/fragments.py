@@ -38,6 +38,7 @@ from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import parse_root, version_file
 from omnigraph.storage.read_back import checked_sums
 from omnigraph.storage.tables.datasets import Datasets
+from omnigraph.storage.tables.encodings import bulk_schema
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.store import ROWS_PER_FRAGMENT
 from omnigraph.storage.tables.table import ROW_ADDRESS, ROW_ID, FragmentInfo, Table
@@ -122,7 +123,7 @@ def write_staged_fragments(
 ) -> list[StagedFragment]:
     """Write rows as fragments of a table, uncommitted; for any process."""
     # Lance locates the columns of a file by position, and is wrong after a blob.
-    schema = pa.schema(sorted(schema, key=is_blob))
+    schema = bulk_schema(pa.schema(sorted(schema, key=is_blob)))
     rows = [batch.select(schema.names) for batch in batches]
     if not target.is_there:
         with suppress(AlreadyExists):
