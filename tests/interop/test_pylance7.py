@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from lance.file import LanceFileReader
 
 from omnigraph import Graph
 from omnigraph.commit.metadata import CommitMetadata, Group
@@ -100,6 +101,20 @@ def test_it_reads_what_we_wrote(shared, other_program):
     assert {key: table["ids"] for key, table in reported["tables"].items()} == ids_of(shared)
     assert set(reported["tables"]) == {"edge:Knows", "node:Company", "node:Person"}
     assert all(table["stable"] for table in reported["tables"].values())
+
+
+def test_it_reads_rows_that_a_load_wrote_in_bulk(tmp_path, other_program, monkeypatch):
+    """Their ids are compressed, which the other program knows nothing of."""
+    monkeypatch.setattr("omnigraph.write.load.spool._DIRECT", 0)
+    with Graph.init(tmp_path / "bulk.omni", SCHEMA, durability="os") as graph:
+        graph.load(people(**{f"p{number}": number for number in range(5_000)}))
+        graph.load({"Knows": pa.table({"from": ["p1"] * 5_000, "to": ["p2"] * 5_000})})
+        dataset = graph.snapshot().dataset("Knows")
+        (file, *_) = dataset.get_fragments()[0].data_files()
+        pages = LanceFileReader(f"{dataset.uri}/data/{file.path}").metadata().columns[0].pages
+        assert sum(buffer.size for page in pages for buffer in page.buffers) < 26 * 5_000 / 4
+        reported = other_program("look", graph.uri)
+        assert {key: table["ids"] for key, table in reported["tables"].items()} == ids_of(graph)
 
 
 def test_it_reads_a_branch_with_its_own_copies(shared, other_program):
