@@ -51,12 +51,15 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True)
 class AncestryGap:
-    """The newest common commits of two sides are unreadable, because their branch was deleted."""
+    """What is unknown of the newest common state of two sides.
+
+    Usually because the branch of their newest common commits was deleted.
+    """
 
     source: Inherited = Inherited()
     target: Inherited = Inherited()
     resolved: frozenset[str] = frozenset()
-    """The conflicts that merges of one side alone resolved: the result may be any value."""
+    """The conflicts that merges of one side resolved: the result may be any value."""
 
 
 class Ancestry(CommitGraph):
@@ -89,16 +92,25 @@ class Ancestry(CommitGraph):
                 self._states[commit] = None
         return self._states[commit]
 
-    def common_commits(self, some: Collection[str], others: Collection[str]) -> list[str]:
-        """The newest readable common ancestors of both sides; records the unreadable ones."""
+    def common_commits(
+        self, some: Collection[str], others: Collection[str], *, are_sides: bool = True
+    ) -> list[str]:
+        """The newest readable common ancestors of two groups of commits; records unreadable ones.
+
+        Unless they ``are_sides`` of the merge itself, how they got the unreadable ones says nothing
+        about the sides.
+        """
         shared = self.common(some, others)
         if shared.commits == sorted(some):
             return shared.commits
         one, other = shared.theirs.keys(), shared.ours.keys()
         if shared.lost:
-            source = self._inherited(one - other, shared.lost)
-            target = self._inherited(other - one, shared.lost)
-            self._gaps.append(AncestryGap(source, target, self._resolved(one ^ other)))
+            gap = AncestryGap(resolved=self._resolved(one ^ other))
+            if are_sides:
+                source = self._inherited(one - other, shared.lost)
+                target = self._inherited(other - one, shared.lost)
+                gap = AncestryGap(source, target, gap.resolved)
+            self._gaps.append(gap)
             return shared.commits
         # Whether both sides merged unknown commits, of which one has no recorded lineage.
         unknown = [
@@ -108,6 +120,11 @@ class Ancestry(CommitGraph):
         silent = [commits - self.points.keys() for commits in unknown]
         if (silent[0] and unknown[1]) or (silent[1] and unknown[0]):
             self._gaps.append(AncestryGap(resolved=self._resolved(one ^ other)))
+        elif are_sides:
+            # Each side has decided: a value that happens to equal that of the base is no default.
+            twice = self._resolved(one - other) & self._resolved(other - one)
+            if twice:
+                self._gaps.append(AncestryGap(Inherited(()), Inherited(()), twice))
         return shared.commits
 
     def precedes(self, commit: str, other: str, branch: str | None) -> bool:
@@ -210,7 +227,7 @@ def common_state(ancestry: Ancestry, commits: list[str]) -> MergeState | None:
         if state is None:
             state = snapshot
         else:
-            before = ancestry.common_commits(sorted(commits[:number]), [commit])
+            before = ancestry.common_commits(sorted(commits[:number]), [commit], are_sides=False)
             state = CrissCrossState(state, snapshot, common_state(ancestry, before))
     return state
 

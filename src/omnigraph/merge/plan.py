@@ -149,7 +149,9 @@ def _unknown_ids(
         if how.states is None:
             return None
         changes = (changes_between(store, entity_type, base, state) for state in how.states)
-        return pa.concat_arrays([change.written for change in changes])
+        return pa.concat_arrays(
+            [pa.array([], pa.string()), *(change.written for change in changes)]
+        )
 
     source, target = written(gap.source), written(gap.target)
     if source is not None and target is not None:
