@@ -612,3 +612,16 @@ def test_what_the_reader_of_files_refuses_is_damage(tmp_path, start, end):
     file.write_bytes(whole)
     with pytest.raises(StorageCorrupt), lance_call("read", "t"):
         dataset.to_table()
+
+
+def test_a_directory_that_cannot_be_looked_at_is_unavailable(tmp_path):
+    """Lance only says that it exists; here it is a file."""
+    dataset = new_table(tmp_path / "t.lance")
+    shutil.rmtree(tmp_path / "t.lance" / "data")
+    (tmp_path / "t.lance" / "data").write_text("")
+    with (
+        pytest.raises(StorageUnavailable) as caught,
+        lance_call("stage an append to", "t"),
+    ):
+        write_fragments(ROWS, dataset.uri)
+    spoken(caught.value)

@@ -7,6 +7,7 @@ wording fails them.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,6 +122,10 @@ def translate_lance(
         return StorageMissing(f"{text}: it does not exist")
     if isinstance(error, pa.ArrowInvalid):
         return _damaged(text)
+    if code == errno.EEXIST and not writes:
+        # Lance creates directories that exist, and says so if it cannot look at one.
+        hint = "check its permissions, and the disk"
+        return StorageUnavailable(f"{text}: a directory cannot be read", hint=hint)
     return unanswered(text, writes) if writes else StorageError(text)
 
 
