@@ -102,7 +102,7 @@ def refuse_path(argument: str, value: str | os.PathLike[str]) -> str:
 def no_local_files(argument: str) -> InputError:
     """The error of an argument that names a local file where none may be used."""
     return InputError(
-        f"{argument} names a local file, and this graph is open without local files",
+        f"{argument} is refused: this graph is open without local files",
         hint="pass the text or the data itself",
     )
 

@@ -159,8 +159,10 @@ class Ancestry(CommitGraph):
 
     def _inherited(self, commits: Set[str], lost: Set[str]) -> Inherited:
         """How a side got the lost commits; ``commits`` are those that only this side has."""
-        merges = {self._merged_point(commit): commit for commit in commits & self.commits.keys()}
-        states = (self.state(merges[commit]) for commit in lost if commit in merges)
+        own = sorted(commits & self.commits.keys(), reverse=True)
+        # Of several merges of a commit the first counts.
+        merges = {self._merged_point(commit): commit for commit in own}
+        states = (self.state(merges[commit]) for commit in sorted(lost) if commit in merges)
         readable = tuple(filter(None, states))
         return Inherited(readable if len(readable) == len(lost) else None)
 
