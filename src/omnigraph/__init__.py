@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
     from omnigraph.api.statements import PreparedMutation, PreparedRead
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
-    from omnigraph.commit.history import Commit, CommitGroup, Tag
-    from omnigraph.commit.metadata import LoadReceipt, Receipt, SchemaEvent, TableCounts
+    from omnigraph.commit.commits import Commit, CommitGroup, Tag
+    from omnigraph.commit.metadata import SchemaEvent
+    from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
     from omnigraph.commit.recovery import Recovered
     from omnigraph.embed import EmbeddingConfig
     from omnigraph.embed.job.rate_limit import RateLimit
@@ -132,12 +133,13 @@ _NAMES = {
     "write.append": "Rows",
     "storage.durable": "Durability",
     "commit.recovery": "Recovered",
-    "commit.history": "Commit CommitGroup Tag",
+    "commit.commits": "Commit CommitGroup Tag",
     "merge.run": "MergeReport Resolve Outcome",
     "merge.conflicts": "Conflicts RowConflict ConflictKind",
     "merge.diff": "Diff Change",
     "merge.feed": "ChangePage ChangeBlock",
-    "commit.metadata": "Receipt LoadReceipt TableCounts SchemaEvent",
+    "commit.receipts": "Receipt LoadReceipt TableCounts",
+    "commit.metadata": "SchemaEvent",
     "merge.blame": "Blame",
     "lang.schema.catalog": "Catalog NodeType EdgeType Interface Property Embed",
     "lang.schema.migrate": "MigrationPlan",

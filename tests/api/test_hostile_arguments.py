@@ -15,6 +15,7 @@ import pytest
 
 import omnigraph
 from omnigraph import EmbeddingConfig, Graph, InputError, InternalError, OmniGraphError
+from omnigraph.commit.metadata import receipt_of
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.types import PropType, Scalar
 
@@ -257,4 +258,4 @@ def test_the_wanted_type_has_its_article(graph, call, text):
 def test_a_receipt_in_a_commit_that_cannot_be_read_is_damage():
     row = SimpleNamespace(commit_id="01A", manifest_version=1, extra={"receipt": {"branch": 5}})
     with pytest.raises(StorageCorrupt, match="the receipt in commit 01A"):
-        omnigraph.Receipt.of_commit(row)
+        receipt_of(row)

@@ -14,7 +14,8 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.group import MOST_MEMBERS
-from omnigraph.commit.metadata import CommitMetadata, TableCounts
+from omnigraph.commit.metadata import CommitMetadata
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.store import Timeouts
 from omnigraph.errors import (
     BranchNotFound,

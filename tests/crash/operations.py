@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import Graph, MaintenancePolicy, prune_backup
-from omnigraph.commit.metadata import LoadReceipt
 from omnigraph.commit.protocol import commit_write
+from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
 from omnigraph.errors import VersionMismatch

@@ -13,7 +13,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.metadata import LoadReceipt
+from omnigraph.commit.receipts import LoadReceipt
 from tests.crash import operations
 from tests.crash.harness import Harness, Operation, Prepared
 from tests.crash.operations import NEW, rows

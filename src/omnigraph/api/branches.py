@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from omnigraph.api.arguments import Actor, public
 from omnigraph.api.handle import Namespace
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.history import Tag
+from omnigraph.commit.commits import Tag
 from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.tags import Tags

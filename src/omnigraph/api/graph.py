@@ -26,7 +26,8 @@ from omnigraph.api.handle import Handle, Mode, parse_location
 from omnigraph.api.merging import GraphMerging
 from omnigraph.api.queries import GraphQueries
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.commit.history import Commit, History, SnapshotRef
+from omnigraph.commit.commits import Commit
+from omnigraph.commit.history import History, SnapshotRef
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore

@@ -9,7 +9,7 @@ from typing import Any
 
 from omnigraph.api.engines import LOAD_BYTES, Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle
-from omnigraph.commit.metadata import LoadReceipt
+from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.load.job import LoadDestination, LoadJob

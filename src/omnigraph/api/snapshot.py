@@ -16,7 +16,8 @@ from omnigraph.api.arguments import Location, Natural, Params, QuerySource, publ
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import Explanation, explain_query, profile_query, run_query
-from omnigraph.commit.history import CommitGroup, group_position
+from omnigraph.commit.commits import CommitGroup
+from omnigraph.commit.history import group_position
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import detect_removal

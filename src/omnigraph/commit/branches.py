@@ -18,6 +18,7 @@ from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import MANIFEST, branch_reference, list_branches
 from omnigraph.commit.names import (
     BRANCHES_LEASE,
+    MAIN,
     branch_label,
     check_new_branch,
     claim_lease,
@@ -27,7 +28,7 @@ from omnigraph.commit.names import (
     table_lease,
 )
 from omnigraph.commit.publisher import stale
-from omnigraph.commit.rows import MAIN, ROLLED_BACK
+from omnigraph.commit.rows import ROLLED_BACK
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.staging import BranchClaim, claims, delete_claim, write_claim

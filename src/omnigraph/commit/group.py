@@ -14,10 +14,11 @@ from dataclasses import replace
 from enum import Enum
 from typing import TypeAlias
 
-from omnigraph.commit.metadata import Group, Receipt
+from omnigraph.commit.metadata import Group
 from omnigraph.commit.names import branch_label, table_lease
 from omnigraph.commit.protocol import Write, commit_metadata, commit_write, pending, run_healed
 from omnigraph.commit.publisher import CommitIntent, refuse_repeat
+from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from omnigraph.commit.commits import Commit, CommitGroup, Tag
 from omnigraph.commit.group_members import group_of
 from omnigraph.commit.manifest import Manifest, list_branches
 from omnigraph.commit.names import branch_label, normal_branch
@@ -34,51 +35,20 @@ _KINDS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CommitGroup:
-    """The position of a commit in a group, whose commits were published at once.
-
-    ``id`` is the last commit of the group, ``index`` counts from 0. There is one state of the graph
-    for all of them, that after the last.
-    """
-
-    id: str
-    index: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit of the graph. ``created_at`` is in microseconds since 1970."""
-
-    commit_id: str
-    branch: str
-    version: int
-    created_at: int
-    parent: str | None
-    merged_parent: str | None
-    actor: str | None
-    completes: tuple[str, ...] = ()
-    """The interrupted commits that this recovery completed."""
-    kind: str | None = None
-    """The kind of write: ``load``, ``merge``, ``revert`` and so on; ``None`` if unknown."""
-    group: CommitGroup | None = None
-    """Its group; ``None`` for a commit that was published by itself."""
-
-    @staticmethod
-    def of(row: CommitRow) -> Commit:
-        return Commit(
-            row.commit_id,
-            branch_label(row.branch),
-            row.manifest_version,
-            row.created_at,
-            row.parent,
-            row.merged_parent,
-            row.actor,
-            completed_ids(row.extra.get(COMPLETES, [])),
-            _kind(row),
-            group_position(row),
-        )
+def commit_of(row: CommitRow) -> Commit:
+    """The commit of a row of the manifest."""
+    return Commit(
+        row.commit_id,
+        branch_label(row.branch),
+        row.manifest_version,
+        row.created_at,
+        row.parent,
+        row.merged_parent,
+        row.actor,
+        completed_ids(row.extra.get(COMPLETES, [])),
+        _kind(row),
+        group_position(row),
+    )
 
 
 def group_position(row: CommitRow) -> CommitGroup | None:
@@ -109,11 +79,11 @@ class History:
 
     def commits(self, branch: str | None) -> list[Commit]:
         """Every commit that is visible on a branch, inherited ones too, newest first."""
-        return [Commit.of(row) for row in reversed(self._store.manifest(branch).commits())]
+        return [commit_of(row) for row in reversed(self._store.manifest(branch).commits())]
 
     def commit(self, commit_id: str) -> Commit:
         """A commit by its id, or the recovery that completed it, on any branch."""
-        return Commit.of(self._find(commit_id)[1])
+        return commit_of(self._find(commit_id)[1])
 
     def snapshot_of(self, commit_id: str) -> Snapshot:
         """The graph as a commit left it."""
@@ -171,18 +141,6 @@ def _as_shown(snapshot: Snapshot, row: CommitRow) -> Snapshot:
     group = group_of(row)
     is_last = group is None or group.index == group.size - 1
     return snapshot if is_last else replace(snapshot, member=row)
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A name for a commit."""
-
-    name: str
-    commit_id: str
-    created_at: int
-    actor: str | None
-    shows: str | None = None
-    """The commit whose state it shows, if that is a later one of the same group."""
 
 
 def tag_of(row: TagRow) -> Tag:

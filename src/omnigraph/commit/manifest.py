@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.names import SCHEMA_LOCK, branch_label, missing_branch
+from omnigraph.commit.names import MAIN, SCHEMA_LOCK, branch_label, missing_branch
 from omnigraph.commit.rows import (
     COMPLETES,
     FORMAT_KEY,
     FORMAT_VERSION,
-    MAIN,
     CommitRow,
     Row,
     SchemaRow,

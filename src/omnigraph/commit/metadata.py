@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import field
 from typing import Any
 
 from omnigraph.argument_checks import reads_json
+from omnigraph.commit.receipts import Receipt, TableCounts, as_text, as_whole
 from omnigraph.commit.rows import (
     COMPLETES,
     FINGERPRINT,
@@ -35,12 +36,8 @@ LOAD_BRANCH = "load_branch"
 """What a load did with its branch."""
 MERGE = "merge"
 """What a merge included, and how its conflicts were resolved."""
-OTHERS = "other properties"
-"""The entry of ``ignored`` for properties beyond the limit of names."""
 GROUP = "group"
 """The position of a commit in a group."""
-BESIDE_DATA = " beside data"
-"""The suffix in ``ignored`` of a key beside ``data``, which is not a property."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,12 @@ class Group:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Group:
         """The inverse of ``to_json``."""
-        index, size = _whole(value["index"]), _whole(value["size"])
+        index, size = as_whole(value["index"]), as_whole(value["size"])
         if not 0 <= index < size:
             raise ValueError(f"member {index} of {size}")
-        ids = {str(key): tuple(map(_text, written)) for key, written in value["ids"].items()}
+        ids = {str(key): tuple(map(as_text, written)) for key, written in value["ids"].items()}
         other = {key: value[key] for key in value if key not in ("id", "index", "size", "ids")}
-        return Group(_text(value["id"]), index, size, ids, other)
+        return Group(as_text(value["id"]), index, size, ids, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +135,10 @@ class SchemaEvent:
     def from_json(value: Mapping[str, Any]) -> SchemaEvent:
         """The inverse of ``to_json``."""
         step = {key: value[key] for key in value if key not in ("type_id", "property_id")}
-        _text(step["kind"])
+        as_text(step["kind"])
         of_property = value.get("property_id")
         return SchemaEvent(
-            step, _whole(value["type_id"]), None if of_property is None else _whole(of_property)
+            step, as_whole(value["type_id"]), None if of_property is None else as_whole(of_property)
         )
 
 
@@ -217,37 +214,20 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _whole(value: Any) -> int:
-    # True and False are integers to Python, not to JSON.
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError("not a whole number")
-    return value
-
-
 _READERS: Mapping[str, Callable[[Any], Any]] = {
-    WRITER: _text,
+    WRITER: as_text,
     LOAD: _object,
     LOAD_BRANCH: _object,
     MERGE: _object,
-    REVERTS: _text,
-    PICKS: _text,
+    REVERTS: as_text,
+    PICKS: as_text,
     GROUP: Group.from_json,
     "schema_events": lambda events: tuple(map(SchemaEvent.from_json, events)),
-    IDEMPOTENCY_KEY: _text,
-    FINGERPRINT: _text,
+    IDEMPOTENCY_KEY: as_text,
+    FINGERPRINT: as_text,
     RECEIPT: _object,
     COMPLETES: completed_ids,
-    ROLLED_BACK: _text,
+    ROLLED_BACK: as_text,
 }
 """Every key in the order of the row, named as its field, and how its value is read."""
 
@@ -255,156 +235,27 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 # -- receipts ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TableCounts:
-    """How many rows of one table a write changed."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    @property
-    def affected(self) -> int:
-        return self.inserted + self.updated + self.deleted
-
-    @staticmethod
-    def of(steps: Iterable[StagedTable]) -> TableCounts:
-        """The sum over the steps of a write to one table."""
-        staged = tuple(steps)
-        return TableCounts(
-            sum(step.inserted for step in staged),
-            sum(step.updated for step in staged),
-            sum(step.deleted for step in staged),
-        )
+def count_rows(steps: Iterable[StagedTable]) -> TableCounts:
+    """The sum over the steps of a write to one table."""
+    staged = tuple(steps)
+    return TableCounts(
+        sum(step.inserted for step in staged),
+        sum(step.updated for step in staged),
+        sum(step.deleted for step in staged),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The commit that a write made. ``version`` is the version of the graph on its branch.
-
-    A write that changed nothing made no commit: its ``commit_id`` is ``None``.
-    ``met`` counts the rows that the statements of a mutation matched, each once per statement;
-    the counts of ``tables`` are those of the commit.
-    """
-
-    commit_id: str | None
-    version: int
-    branch: str
-    tables: Mapping[str, TableCounts]
-    actor: str | None = None
-    met: Mapping[str, int] | None = None
-
-    @property
-    def affected_nodes(self) -> int:
-        return self._affected("node:")
-
-    @property
-    def affected_edges(self) -> int:
-        return self._affected("edge:")
-
-    def _affected(self, prefix: str) -> int:
-        counts = self.met
-        if counts is None:
-            counts = {key: table.affected for key, table in self.tables.items()}
-        return sum(count for key, count in counts.items() if key.startswith(prefix))
-
-    @staticmethod
-    @reads_json("receipt")
-    def from_json(value: Mapping[str, Any]) -> Receipt:
-        """The inverse of ``to_json``."""
-        met = value["met"]
-        return Receipt(
-            _text_or_none(value["commit_id"]),
-            _whole(value["version"]),
-            _text(value["branch"]),
-            {_text(key): TableCounts(**counts) for key, counts in value["tables"].items()},
-            _text_or_none(value["actor"]),
-            None if met is None else {_text(key): _whole(count) for key, count in met.items()},
-        )
-
-    @staticmethod
-    def of_commit(row: CommitRow) -> Receipt:
-        """The receipt of the first call of a commit with an idempotency key."""
-        metadata = CommitMetadata.of(row)
-        completes = metadata.completes
-        first = completes[0] if len(completes) == 1 else row.commit_id
-        identity = {"commit_id": first, "version": row.manifest_version}
-        try:
-            return Receipt.from_json({**(metadata.receipt or {}), **identity})
-        except InputError as error:
-            raise StorageCorrupt(
-                f"the receipt in commit {row.commit_id} cannot be read: {error.message}",
-                hint="restore the graph from a backup, or write under another idempotency key",
-                details={"commit_id": row.commit_id},
-            ) from error
-
-    def remembered(self) -> dict[str, Any]:
-        """The part of the receipt that is stored in the commit's metadata."""
-        content = self.to_json()
-        return {key: content[key] for key in ("branch", "actor", "tables", "met")}
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        return {
-            "commit_id": self.commit_id,
-            "version": self.version,
-            "branch": self.branch,
-            "actor": self.actor,
-            "affected_nodes": self.affected_nodes,
-            "affected_edges": self.affected_edges,
-            "tables": {key: asdict(counts) for key, counts in sorted(self.tables.items())},
-            "met": None if self.met is None else dict(sorted(self.met.items())),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReceipt(Receipt):
-    """The receipt of a load.
-
-    ``ignored`` counts the properties that the schema does not have; ``rejected`` the records that
-    were set aside; ``base_branch`` is what the caller named as the source of a new branch.
-    """
-
-    base_branch: str | None = None
-    branch_created: bool = False
-    records: int = 0
-    ignored: Mapping[str, int] = field(default_factory=dict)
-    rejected: int = 0
-    dry_run: bool = False
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings about a load that succeeded."""
-        return tuple(_ignored(name, count) for name, count in sorted(self.ignored.items()))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        # ``super()`` without arguments fails in a class that slots have recreated.
-        return {
-            **Receipt.to_json(self),
-            "base_branch": self.base_branch,
-            "branch_created": self.branch_created,
-            "records": self.records,
-            "rejected": self.rejected,
-            "ignored": dict(sorted(self.ignored.items())),
-            "warnings": list(self.warnings),
-            "dry_run": self.dry_run,
-        }
-
-    @staticmethod
-    @reads_json("receipt of a load")
-    def from_json(value: Mapping[str, Any]) -> LoadReceipt:
-        """The inverse of ``to_json``."""
-        names = ("base_branch", "branch_created", "records", "ignored", "rejected", "dry_run")
-        commit = Receipt.from_json(value)
-        inherited = {field.name: getattr(commit, field.name) for field in fields(Receipt)}
-        return LoadReceipt(**inherited, **{name: value[name] for name in names})
-
-
-def _ignored(name: str, count: int) -> str:
-    records = f"{count} record{'s' if count > 1 else ''}"
-    if name == OTHERS:
-        return f"{name} are not in the schema: ignored in {records}"
-    if name.endswith(BESIDE_DATA):
-        return f"{name.removesuffix(BESIDE_DATA)} is not inside data: ignored in {records}"
-    return f"{name} is not in the schema: ignored in {records}"
+def receipt_of(row: CommitRow) -> Receipt:
+    """The receipt of the first call of a commit with an idempotency key."""
+    metadata = CommitMetadata.of(row)
+    completes = metadata.completes
+    first = completes[0] if len(completes) == 1 else row.commit_id
+    identity = {"commit_id": first, "version": row.manifest_version}
+    try:
+        return Receipt.from_json({**(metadata.receipt or {}), **identity})
+    except InputError as error:
+        raise StorageCorrupt(
+            f"the receipt in commit {row.commit_id} cannot be read: {error.message}",
+            hint="restore the graph from a backup, or write under another idempotency key",
+            details={"commit_id": row.commit_id},
+        ) from error

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from omnigraph.commit.rows import MAIN
 from omnigraph.errors import BranchNotFound, InputError
 from omnigraph.escaping import has_controls
 
+MAIN = "main"
 SCHEMA_LOCK = "__schema_apply_lock__"
 """The branch that exists while a schema is applied; hidden from users."""
 

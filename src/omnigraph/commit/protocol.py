@@ -18,7 +18,7 @@ from typing import Any
 from omnigraph.commit.checked_writes import BuiltUpon, ensure_readable
 from omnigraph.commit.drift import Interrupted, drift_error
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.metadata import CommitMetadata, Receipt, TableCounts
+from omnigraph.commit.metadata import CommitMetadata, count_rows, receipt_of
 from omnigraph.commit.names import branch_label, publish_lease, table_lease
 from omnigraph.commit.publisher import (
     AlreadyDone,
@@ -29,6 +29,7 @@ from omnigraph.commit.publisher import (
     refuse_repeat,
     stale,
 )
+from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.recovery import Recovery
 from omnigraph.commit.removal import announce_hard_drop
 from omnigraph.commit.rollback import are_pinned, find_ending, is_same_content, undo_write
@@ -74,7 +75,7 @@ def commit_write(store: GraphStore, request: WriteRequest) -> Receipt:
     try:
         return run_healed(store, request.branch, lambda: Write(store, request).run())
     except AlreadyDone as done:
-        return Receipt.of_commit(done.commit)
+        return receipt_of(done.commit)
 
 
 def run_healed(store: GraphStore, branch: str | None, run: Callable[[], Receipt]) -> Receipt:
@@ -324,7 +325,7 @@ class Write:
             self._intent.commit_id,
             0,
             branch_label(self._request.branch),
-            {key: TableCounts.of(prepared.tables[key]) for key in sorted(prepared.tables)},
+            {key: count_rows(prepared.tables[key]) for key in sorted(prepared.tables)},
             self._request.actor,
             prepared.met,
         )

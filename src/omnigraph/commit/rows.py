@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from omnigraph.commit.names import MAIN
 from omnigraph.errors import StorageCorrupt
 from omnigraph.records import dataclass
 from omnigraph.storage.objects.paths import escaped, is_branch, is_location, refused
@@ -22,7 +23,6 @@ from omnigraph.storage.tables.types import CommittedTable
 
 FORMAT_VERSION = 4
 FORMAT_KEY = "omnigraph:internal_schema_version"
-MAIN = "main"
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """The key in a commit's metadata by which a repeated write is recognised."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from omnigraph.commit.commits import Tag
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.history import History, Tag, find_tag, tag_of
+from omnigraph.commit.history import History, find_tag, tag_of
 from omnigraph.commit.names import BRANCHES_LEASE, check_tag
 from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import TagRow

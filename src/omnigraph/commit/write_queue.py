@@ -15,8 +15,8 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.metadata import Receipt
 from omnigraph.commit.names import branch_label
+from omnigraph.commit.receipts import Receipt
 from omnigraph.errors import Closed, Conflict, OmniGraphError
 from omnigraph.records import dataclass
 

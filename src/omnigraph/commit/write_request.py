@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from omnigraph.commit.branches import fork_table
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.metadata import TableCounts
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.rows import Row, SchemaRow, TableRow, TombstoneRow, VersionRow, WriterKind
 from omnigraph.commit.sidecar import HardDrop
 from omnigraph.commit.snapshot import Snapshot

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
+from omnigraph.commit.commits import Commit
 from omnigraph.commit.group_members import group_members, group_of, written_ids
-from omnigraph.commit.history import Commit, History
+from omnigraph.commit.history import History, commit_of
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.store import GraphStore
@@ -55,7 +56,7 @@ def find_blame(
                 f"there is no {entity_type.name} '{row_id}', now or in the kept history",
                 details={"id": row_id},
             )
-        return Blame(Commit.of(deletion), "delete")
+        return Blame(commit_of(deletion), "delete")
     commit = _writer(history, stamp, chain, row_id)
     while not history.is_changed_by(commit, row_id):
         chain = chain[: chain.index(commit)]
@@ -63,7 +64,7 @@ def find_blame(
         if earlier is None:
             break
         commit = _writer(history, earlier, chain, row_id)
-    return Blame(Commit.of(commit), "write", _origin(store, history, commit, row_id))
+    return Blame(commit_of(commit), "write", _origin(store, history, commit, row_id))
 
 
 class _TableHistory:
@@ -200,6 +201,6 @@ def _origin(
         if stamp is None:
             return None
         chain = first_parents(store, state.branch, merge.merged_parent)
-        return Commit.of(_writer(history, stamp, chain, row_id))
+        return commit_of(_writer(history, stamp, chain, row_id))
     except (HistoryGone, CommitNotFound):
         return None

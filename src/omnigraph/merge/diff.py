@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.group_members import WrittenIds
-from omnigraph.commit.metadata import CommitMetadata, SchemaEvent, TableCounts
+from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.names import branch_label
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore

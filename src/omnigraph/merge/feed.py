@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from omnigraph.commit.commits import Commit
 from omnigraph.commit.group_members import commit_before, written_ids
-from omnigraph.commit.history import Commit, History
+from omnigraph.commit.history import History, commit_of
 from omnigraph.commit.metadata import SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
@@ -225,7 +226,7 @@ class Feed:
             else:
                 position = Cursor(self._branch, position.commit, offset, wanted.text())
             if count:
-                commit = Commit.of(row)
+                commit = commit_of(row)
                 blocks.append(ChangeBlock(commit, tuple(changes), done, events, position.text()))
             if not done:
                 return ChangePage(tuple(blocks), position.text(), False)

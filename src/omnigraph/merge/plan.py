@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.group_members import WrittenIds
-from omnigraph.commit.metadata import TableCounts
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import WriteView

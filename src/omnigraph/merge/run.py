@@ -15,9 +15,10 @@ from omnigraph.commit.ancestry import MergeLineage
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.group_members import WrittenIds, commit_before, written_ids
 from omnigraph.commit.history import History
-from omnigraph.commit.metadata import MERGE, TableCounts
+from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.rows import PICKS, REVERTS, WriterKind
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from omnigraph.commit.group import commit_grouped
-from omnigraph.commit.metadata import Receipt
+from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.store import GraphStore

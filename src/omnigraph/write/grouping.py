@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.commit.metadata import TableCounts
+from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import MemberPart, PreparedWrite, WriteView
 from omnigraph.errors import LimitExceeded

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.commit.group import commit_grouped
-from omnigraph.commit.metadata import Receipt
+from omnigraph.commit.receipts import Receipt
 from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.snapshot import Snapshot

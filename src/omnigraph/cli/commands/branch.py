@@ -17,7 +17,7 @@ from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.commit.history import Tag
+    from omnigraph.commit.commits import Tag
     from omnigraph.merge.run import MergeReport
 
 

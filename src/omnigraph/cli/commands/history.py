@@ -35,7 +35,7 @@ from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.commit.history import Commit
+    from omnigraph.commit.commits import Commit
     from omnigraph.merge.diff import Diff
     from omnigraph.merge.feed import ChangePage
 

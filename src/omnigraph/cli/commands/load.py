@@ -35,7 +35,7 @@ from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.commit.metadata import LoadReceipt
+    from omnigraph.commit.receipts import LoadReceipt
     from omnigraph.spark.session.config import SparkConfig
 
 MODES = ("overwrite", "append", "merge")

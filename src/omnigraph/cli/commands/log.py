@@ -26,8 +26,8 @@ from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
-    from omnigraph.commit.history import Commit
-    from omnigraph.commit.metadata import TableCounts
+    from omnigraph.commit.commits import Commit
+    from omnigraph.commit.receipts import TableCounts
 
 
 def add_log(parser: argparse.ArgumentParser) -> None:
@@ -195,7 +195,7 @@ def _stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts] | None:
 
 def _member_stat(graph: Graph, commit: Commit) -> Mapping[str, TableCounts]:
     """``_stat`` for a member of a group, which has few rows."""
-    from omnigraph.commit.metadata import TableCounts
+    from omnigraph.commit.receipts import TableCounts
 
     keys: dict[str, list[str]] = {}
     for change in graph.changes.of_commit(commit.commit_id).changes:

@@ -11,7 +11,8 @@ from omnigraph.cli.options import add_repeatable, whole_number
 from omnigraph.cli.output import terminal
 
 if TYPE_CHECKING:
-    from omnigraph.commit.metadata import SchemaEvent, TableCounts
+    from omnigraph.commit.metadata import SchemaEvent
+    from omnigraph.commit.receipts import TableCounts
     from omnigraph.merge.diff import Change
 
 PAGE = 1_000

@@ -19,7 +19,7 @@ from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.cli.shell.session import Session
-    from omnigraph.commit.metadata import LoadReceipt
+    from omnigraph.commit.receipts import LoadReceipt
 
 MODES = ("merge", "append", "overwrite")
 _SWITCH = ("on", "off")

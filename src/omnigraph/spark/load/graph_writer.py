@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.commit.history import SnapshotRef
-from omnigraph.commit.metadata import LoadReceipt
+from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType
 from omnigraph.progress import OnProgress

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.commit.history import Commit
+from omnigraph.commit.history import commit_of
 from omnigraph.commit.names import normal_branch
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.diff import plain_rows
@@ -86,7 +86,7 @@ class FeedPlan:
     def read(self, end: str) -> Iterator[pa.RecordBatch]:
         """The events and changes of one commit."""
         row, pieces = self._feed().slices(Cursor.parse(end), _ROWS)
-        commit = Commit.of(row)
+        commit = commit_of(row)
         for start, events, changes in pieces:
             rows: list[dict[str, Any]] = [
                 {

@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
-from omnigraph.commit.metadata import OTHERS
+from omnigraph.commit.receipts import OTHERS
 from omnigraph.lang.schema.catalog import Catalog, EntityType
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.blobs import LocalFiles

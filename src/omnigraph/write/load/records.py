@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from omnigraph.commit.metadata import BESIDE_DATA
+from omnigraph.commit.receipts import BESIDE_DATA
 from omnigraph.lang.schema.catalog import EdgeType, EntityType
 from omnigraph.lang.values.spelling import show
 from omnigraph.storage.tables.store import KEY

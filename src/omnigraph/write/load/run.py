@@ -14,10 +14,11 @@ from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.group import commit_grouped
 from omnigraph.commit.lifecycle import recover
-from omnigraph.commit.metadata import LOAD, LOAD_BRANCH, LoadReceipt, Receipt
+from omnigraph.commit.metadata import LOAD, LOAD_BRANCH
 from omnigraph.commit.names import branch_label, check_new_branch, claim_lease, normal_branch
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import check_head
+from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.commit.rows import FINGERPRINT, CommitRow, WriterKind
 from omnigraph.commit.snapshot import Pin, Snapshot
 from omnigraph.commit.staging import delete_claim
