@@ -49,6 +49,11 @@ def _switch(variable: str) -> Setting[bool]:
     return Setting((variable,), lambda _, text: text.lower() in _TRUE)
 
 
+def _flag(variable: str) -> Setting[bool]:
+    """A switch that any text turns on, except ``0`` and ``false``."""
+    return Setting((variable,), lambda _, text: text.lower() not in ("", "0", "false"))
+
+
 def _text(*variables: str, is_secret: bool = False) -> Setting[str]:
     return Setting(variables, lambda _, text: text, is_secret)
 
@@ -174,6 +179,54 @@ number from 1 on
 
     spark_python = _text("PYSPARK_PYTHON")
     """The Python of cluster workers; the path of this interpreter when empty."""
+
+    bind = _text("OMNIGRAPH_BIND")
+    """The address that a server binds, if none is given."""
+
+    unauthenticated = _flag("OMNIGRAPH_UNAUTHENTICATED")
+    """Serve without tokens and policies."""
+
+    require_all_graphs = _flag("OMNIGRAPH_REQUIRE_ALL_GRAPHS")
+    """A server does not start if one of its graphs cannot be served."""
+
+    actor_writes = _text("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX")
+    """How many writes of one actor a server runs at a time; 16 if empty or invalid."""
+
+    actor_write_bytes = _text("OMNIGRAPH_PER_ACTOR_BYTES_MAX")
+    """The estimated bytes of these writes; 4 GiB if empty or invalid."""
+
+    read_slots = _whole("OMNIGRAPH_READ_SLOTS", 256, least=1)
+    """How many reads one server process has in flight."""
+
+    read_bytes = _whole("OMNIGRAPH_READ_BYTES", 512 << 20, least=1)
+    """The bytes of these reads."""
+
+    actor_read_slots = _whole("OMNIGRAPH_PER_ACTOR_READ_SLOTS", 256, least=1)
+    """How many of them one actor has."""
+
+    actor_read_bytes = _whole("OMNIGRAPH_PER_ACTOR_READ_BYTES", 256 << 20, least=1)
+    """How many of the bytes one actor has."""
+
+    query_timeout = _whole("OMNIGRAPH_QUERY_TIMEOUT_SECONDS", 30, least=1)
+    """The time of a query on a server, in seconds."""
+
+    query_max_rows = _whole("OMNIGRAPH_QUERY_MAX_ROWS", 100_000, least=1)
+    """The rows of the result of a query on a server."""
+
+    query_max_memory = _whole("OMNIGRAPH_QUERY_MAX_MEMORY", 512 << 20, least=1)
+    """The intermediate rows of a query on a server, in bytes."""
+
+    drain_seconds = _whole("OMNIGRAPH_DRAIN_SECONDS", 30)
+    """How long a server that ends waits for requests in flight."""
+
+    log_level = _choice("OMNIGRAPH_LOG_LEVEL", "info", "debug", "warning", "error")
+    """What a server logs."""
+
+    slow_query_ms = _whole("OMNIGRAPH_SLOW_QUERY_MS", 1000)
+    """Requests that take longer are logged with the text of their query."""
+
+    trace_endpoint = _text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    """The OpenTelemetry collector that a server sends spans to; none when empty."""
 
     java_home = _text("JAVA_HOME")
     omnigraph_cache = _text("OMNIGRAPH_CACHE_DIR")
