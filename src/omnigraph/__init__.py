@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from omnigraph.api.changes import Baseline, GraphChanges
     from omnigraph.api.embeddings import GraphEmbeddings
     from omnigraph.api.engines import Engine
+    from omnigraph.api.gate import WriteGate
     from omnigraph.api.graph import Graph
     from omnigraph.api.handle import Mode
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
@@ -102,6 +103,8 @@ if TYPE_CHECKING:
     from omnigraph.merge.run import MergeReport, Outcome, Resolve
     from omnigraph.plan import Expect, compile_query
     from omnigraph.plan.nodes import MutationPlan, ReadPlan
+    from omnigraph.policy.decision import Decision
+    from omnigraph.policy.policy import Policy
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
     from omnigraph.result.result import Result
@@ -172,6 +175,9 @@ _NAMES = {
     "InternalError",
     "api.engines": "Engine",
     "api.handle": "Mode",
+    "api.gate": "WriteGate",
+    "policy.policy": "Policy",
+    "policy.decision": "Decision",
     "commit.audit": "RecoveryKind TableOutcome",
     "merge.change_filter": "Operation",
     "lang.types": "PropType Scalar",
@@ -214,6 +220,7 @@ __all__ += ["Weight"]
 __all__ += ["BackupReport", "BackupPoint", "StoredFile", "PruneReport", "CopyReport"]
 __all__ += ["EmbeddingConfig", "EmbeddingReport", "Refusal", "EmbeddingStatus", "RateLimit"]
 __all__ += ["Batching"]
+__all__ += ["Policy", "Decision", "WriteGate"]
 __all__ += ["compile_schema", "compile_query", "Expect", "ReadPlan", "MutationPlan", "Source"]
 __all__ += ["Span"]
 __all__ += ["Severity", "Phase", "Diagnostic"]

@@ -15,7 +15,8 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── InputError                       bad_input             a value or argument is wrong
     │   ├── ParameterError               bad_parameter
     │   ├── ValueConversionError         bad_value             a value does not fit its property
-    │   └── LoadError                    bad_record            has file, line, field
+    │   ├── LoadError                    bad_record            has file, line, field
+    │   └── PolicyInvalid                policy_invalid        a bundle of rules; has policy, line
     ├── IntegrityError                   integrity             the data would break a rule
     │   ├── ValueViolation               value_violation       range, check, enum
     │   ├── UniqueViolation              unique_violation
@@ -61,6 +62,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     │   └── SparkUnavailable             spark_unavailable     PySpark or Java is missing
     ├── ServerError                      server                invalid server response
     │   └── ServerUnavailable            server_unavailable    unreachable or busy; has retry_after
+    ├── ServerNotReady                   server_not_ready      it cannot start; has diagnostics
     ├── PackageMissing                   package_missing       an optional package
     ├── Unauthorized                     unauthorized          the server knows no such token
     ├── PolicyDenied                     policy_denied
@@ -160,6 +162,10 @@ class ValueConversionError(InputError, code="bad_value"):
 
 class LoadError(InputError, code="bad_record"):
     """A record to load is wrong; ``details`` has its file, line and field."""
+
+
+class PolicyInvalid(InputError, code="policy_invalid"):
+    """A policy bundle is not valid; ``details`` has its name and the line."""
 
 
 # -- integrity --------------------------------------------------------------------------------
@@ -374,6 +380,10 @@ class ServerUnavailable(ServerError, code="server_unavailable", retryable=True):
         return seconds
 
 
+class ServerNotReady(OmniGraphError, code="server_not_ready"):
+    """The server cannot start with what it was given; ``details`` has the diagnostics."""
+
+
 class PackageMissing(OmniGraphError, code="package_missing"):
     """An optional package is not installed."""
 
@@ -384,6 +394,15 @@ class Unauthorized(OmniGraphError, code="unauthorized"):
 
 class PolicyDenied(OmniGraphError, code="policy_denied"):
     """A policy does not allow this."""
+
+    @classmethod
+    def without_actor(cls, action: str) -> PolicyDenied:
+        """A policy is to decide, and nobody says who acts."""
+        return cls(
+            f"no actor for engine-layer policy check: action '{action}'",
+            hint="pass actor= to the call, or to Graph.open",
+            details={"action": action},
+        )
 
 
 class InternalError(OmniGraphError, code="internal"):

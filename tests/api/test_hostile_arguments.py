@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph import EmbeddingConfig, Graph, InputError, InternalError, OmniGraphError
+from omnigraph import EmbeddingConfig, Graph, InputError, InternalError, OmniGraphError, Policy
 from omnigraph.commit.metadata import receipt_of
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.types import PropType, Scalar
@@ -124,6 +124,8 @@ def _owner(graph: Graph, name: str) -> Any:
         "GraphIndexes": lambda: graph.indexes,
         "GraphEmbeddings": lambda: graph.embeddings,
         "GraphMaintenance": lambda: graph.maintenance,
+        "Policy": lambda: Policy.parse("{version: 1}"),
+        "WriteGate": lambda: Policy.parse("{version: 1}"),
         "Result": lambda: graph.query(READ),
         "Catalog": lambda: graph.catalog,
         "Property": lambda: graph.catalog.node_types["Person"].properties["name"],
@@ -152,6 +154,10 @@ def _valid(graph: Graph, folder: Path, backup: Path) -> dict[str, Any]:
         "Graph.merge.source": "main",
         "Conflicts.error.source": "main",
         "target": "main",
+        "actor": "ana",
+        "Policy.decide.action": "change",
+        "Policy.check.action": "change",
+        "WriteGate.check.action": "change",
         "compile_schema.source": SCHEMA,
         "catalog": graph.catalog,
         "commit": commit,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from omnigraph.commit.classify import (
     Classification,
     ClassifyMode,
-    Decision,
+    RecoveryDecision,
     classify,
     classify_exact,
     decide,
@@ -235,24 +235,24 @@ WAITING = (5, 5)
 ADVANCED = (6, 5)
 
 DECISIONS = [
-    ([], [], Decision.ROLL_FORWARD),
-    ([PAST], [WAITING], Decision.ROLL_FORWARD),
-    ([PAST, PAST], [WAITING, WAITING], Decision.ROLL_FORWARD),
-    ([NONE], [WAITING], Decision.ROLL_BACK),
-    ([AT_P1], [WAITING], Decision.ROLL_BACK),
-    ([MULTI], [WAITING], Decision.ROLL_BACK),
-    ([PART], [WAITING], Decision.ROLL_BACK),
-    ([PAST, NONE], [WAITING, WAITING], Decision.ROLL_BACK),
-    ([BROKEN], [WAITING], Decision.ABORT),
-    ([PAST, BROKEN], [WAITING, WAITING], Decision.ABORT),
-    ([NONE, BROKEN], [ADVANCED, ADVANCED], Decision.ABORT),
+    ([], [], RecoveryDecision.ROLL_FORWARD),
+    ([PAST], [WAITING], RecoveryDecision.ROLL_FORWARD),
+    ([PAST, PAST], [WAITING, WAITING], RecoveryDecision.ROLL_FORWARD),
+    ([NONE], [WAITING], RecoveryDecision.ROLL_BACK),
+    ([AT_P1], [WAITING], RecoveryDecision.ROLL_BACK),
+    ([MULTI], [WAITING], RecoveryDecision.ROLL_BACK),
+    ([PART], [WAITING], RecoveryDecision.ROLL_BACK),
+    ([PAST, NONE], [WAITING, WAITING], RecoveryDecision.ROLL_BACK),
+    ([BROKEN], [WAITING], RecoveryDecision.ABORT),
+    ([PAST, BROKEN], [WAITING, WAITING], RecoveryDecision.ABORT),
+    ([NONE, BROKEN], [ADVANCED, ADVANCED], RecoveryDecision.ABORT),
     # the sidecar of a publish that went through
-    ([NONE], [ADVANCED], Decision.COMPLETED),
-    ([NONE, NONE], [WAITING, ADVANCED], Decision.COMPLETED),
-    ([NONE, PAST], [ADVANCED, WAITING], Decision.ROLL_BACK),
-    ([NONE, PART], [ADVANCED, ADVANCED], Decision.ROLL_BACK),
+    ([NONE], [ADVANCED], RecoveryDecision.COMPLETED),
+    ([NONE, NONE], [WAITING, ADVANCED], RecoveryDecision.COMPLETED),
+    ([NONE, PAST], [ADVANCED, WAITING], RecoveryDecision.ROLL_BACK),
+    ([NONE, PART], [ADVANCED, ADVANCED], RecoveryDecision.ROLL_BACK),
     # a pin that went down is no publish
-    ([NONE], [(0, 5)], Decision.ROLL_BACK),
+    ([NONE], [(0, 5)], RecoveryDecision.ROLL_BACK),
 ]
 
 
@@ -274,10 +274,10 @@ def test_a_table_that_cannot_be_published_is_never_rolled_forward(pair, publishe
     for classes in SETS:
         decision = decide(classes, [pair] * len(classes), published=published)
         if BROKEN in classes:
-            assert decision is Decision.ABORT
+            assert decision is RecoveryDecision.ABORT
         elif set(classes) - {PAST}:
-            assert decision in (Decision.ROLL_BACK, Decision.COMPLETED)
-        if decision is Decision.COMPLETED:
+            assert decision in (RecoveryDecision.ROLL_BACK, RecoveryDecision.COMPLETED)
+        if decision is RecoveryDecision.COMPLETED:
             assert set(classes) <= {NONE}
 
 
@@ -290,13 +290,13 @@ def test_the_order_of_tables_does_not_matter():
 @pytest.mark.parametrize(
     ("classes", "pins", "published", "decision"),
     [
-        ([NONE], [ADVANCED], False, Decision.ROLL_BACK),
-        ([NONE], [ADVANCED], True, Decision.COMPLETED),
-        ([NONE], [WAITING], True, Decision.COMPLETED),
-        ([], [], True, Decision.COMPLETED),
-        ([], [], False, Decision.ROLL_FORWARD),
-        ([PAST], [WAITING], False, Decision.ROLL_FORWARD),
-        ([BROKEN], [ADVANCED], True, Decision.ABORT),
+        ([NONE], [ADVANCED], False, RecoveryDecision.ROLL_BACK),
+        ([NONE], [ADVANCED], True, RecoveryDecision.COMPLETED),
+        ([NONE], [WAITING], True, RecoveryDecision.COMPLETED),
+        ([], [], True, RecoveryDecision.COMPLETED),
+        ([], [], False, RecoveryDecision.ROLL_FORWARD),
+        ([PAST], [WAITING], False, RecoveryDecision.ROLL_FORWARD),
+        ([BROKEN], [ADVANCED], True, RecoveryDecision.ABORT),
     ],
 )
 def test_what_the_history_says_about_the_commit_beats_the_guess(classes, pins, published, decision):

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.classify import Decision, classify, decide, mode_of
+from omnigraph.commit.classify import RecoveryDecision, classify, decide, mode_of
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.recovery import Recovery
@@ -316,7 +316,7 @@ def test_another_program_takes_back_what_was_given_up(graph, pending):
         for entry in sidecar.tables
     ]
     pins = [(entry.expected_version, entry.expected_version) for entry in sidecar.tables]
-    assert decide(classes, pins) is Decision.ROLL_BACK
+    assert decide(classes, pins) is RecoveryDecision.ROLL_BACK
 
 
 def test_an_undo_that_cannot_be_recorded_is_done_all_the_same(graph, path, monkeypatch):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omnigraph import Graph
 from omnigraph.commit.branches import Branches
-from omnigraph.commit.classify import Decision, classify, decide, mode_of
+from omnigraph.commit.classify import RecoveryDecision, classify, decide, mode_of
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.commit.rows import WriterKind
 from omnigraph.errors import SchemaChanging, StorageUnavailable, StorageUnknown, VersionMismatch
@@ -409,7 +409,7 @@ def test_another_program_publishes_what_landed(graph):
     (entry,) = sidecar.tables
     landed = classify(entry.post_commit_pin, entry.expected_version, entry, mode_of(sidecar))
     pins = [(entry.expected_version, entry.expected_version)]
-    assert decide([landed], pins) is Decision.ROLL_FORWARD
+    assert decide([landed], pins) is RecoveryDecision.ROLL_FORWARD
 
 
 def test_a_publish_without_an_answer_that_landed_is_not_undone(graph, path):

@@ -29,8 +29,10 @@ class GraphBranches(Namespace):
         return Branches(self._handle.store).list()
 
     @public
-    def create(self, name: str, from_branch: str = "main") -> None:
+    def create(self, name: str, from_branch: str = "main", *, actor: Actor | None = None) -> None:
         """Create a branch from the newest state of another; nothing is copied.
+
+        ``actor`` is for the policy of the graph.
 
         Raises:
             AlreadyExists: the branch exists.
@@ -41,12 +43,15 @@ class GraphBranches(Namespace):
         >>> graph.branches.list()
         ['main', 'review']
         """
+        self._handle.authorize(actor, "branch_create", from_branch, name)
         self._handle.write()
         Branches(self._handle.store).create(name, from_branch)
 
     @public
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, actor: Actor | None = None) -> None:
         """Delete a branch that no other branch depends on.
+
+        ``actor`` is for the policy of the graph.
 
         Raises:
             NotFound: the branch does not exist.
@@ -58,6 +63,7 @@ class GraphBranches(Namespace):
         >>> graph.branches.list()
         ['main']
         """
+        self._handle.authorize(actor, "branch_delete", target=name)
         self._handle.write()
         recover(self._handle.store, full=False)
         Branches(self._handle.store).delete(name)
@@ -98,16 +104,20 @@ class GraphTags(Namespace):
         >>> graph.tags.create("release/2").commit_id == graph.snapshot().commit_id
         True
         """
+        source = branch if commit is None else None
+        author = self._handle.authorize(actor, "branch_create", source, name)
         self._handle.write()
         store = self._handle.store
         if commit is None:
             head = store.manifest(normal_branch(branch)).current().head
             commit = head.commit_id if head else ""
-        return Tags(store).create(name, commit, self._handle.writer(actor), move=move)
+        return Tags(store).create(name, commit, author, move=move)
 
     @public
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, actor: Actor | None = None) -> None:
         """Delete a tag; its commit is kept.
+
+        ``actor`` is for the policy of the graph.
 
         Raises:
             NotFound: the tag does not exist.
@@ -116,5 +126,6 @@ class GraphTags(Namespace):
         >>> graph.tags.list()
         []
         """
+        self._handle.authorize(actor, "branch_create", target=name)
         self._handle.write()
         Tags(self._handle.store).delete(name)

@@ -105,12 +105,12 @@ class GraphEmbeddings(Namespace):
         """
         self._handle.check_local_file("resume", resume)
         check = _checking(timeout, cancel)
+        writer = self._handle.authorize(actor, "change", branch)
         contract = self._handle.write()
         targets = select_targets(contract.catalog, types, properties)
         embedder = self._handle.embedders.get()
         refuse_other_models(targets, embedder)
         config = replace(self._handle.embedders.config.completed(), model=embedder.model)
-        writer = self._handle.writer(actor)
         dest = FillDestination(branch, writer, commit_rows, max_rows, contract.schema_hash)
         with open_spool(self._folder(resume), is_ours=resume is None) as folder:
             setup = Setup(config, str(folder), again, rate, batching, threads, max_failures)

@@ -22,7 +22,8 @@ from omnigraph.api.arguments import (
     source_of,
 )
 from omnigraph.api.engines import Engine, SparkLike
-from omnigraph.api.handle import Handle, Mode, parse_location
+from omnigraph.api.gate import WriteGate
+from omnigraph.api.handle import Handle, HandleOptions, Mode, parse_location
 from omnigraph.api.merging import GraphMerging
 from omnigraph.api.queries import GraphQueries
 from omnigraph.api.snapshot import GraphSnapshot
@@ -32,6 +33,7 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import EmbeddingConfig
+from omnigraph.errors import PolicyDenied
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
@@ -75,14 +77,17 @@ class Graph(GraphQueries, GraphMerging):
         embedding: EmbeddingConfig | None = None,
         auto_compact: bool = False,
         local_files: bool = True,
+        policy: WriteGate | None = None,
     ) -> Graph:
         """Create a graph from a schema: a ``.pg`` file, or its text.
 
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
-        overwritten. For ``auto_compact`` and ``local_files`` see ``open``.
+        overwritten. For ``auto_compact``, ``local_files`` and ``policy`` see ``open``; with a
+        policy the actor must be allowed to apply a schema to ``main``.
 
         Raises:
             AlreadyExists: there is a graph at ``uri``.
+            PolicyDenied: the policy does not allow it.
             SchemaError: the schema is invalid.
 
         >>> with Graph.init(folder / "new.omni", "node City { name: String @key }") as new_graph:
@@ -91,6 +96,10 @@ class Graph(GraphQueries, GraphMerging):
         """
         from omnigraph.commit.lifecycle import init_graph
 
+        if policy is not None:
+            if actor is None:
+                raise PolicyDenied.without_actor("schema_apply")
+            policy.check(actor, "schema_apply", None, "main")
         source = source_of(schema, "<schema>", local_files=local_files)
         # Before anything is created: an invalid schema leaves nothing behind.
         compile_schema(source, is_new=True)
@@ -98,8 +107,8 @@ class Graph(GraphQueries, GraphMerging):
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability), create=True)
         contract = init_graph(store, source.text, force=force)
-        options = {"auto_compact": auto_compact, "local_files": local_files}
-        return cls(Handle(store, contract, settings, "rw", actor, embedding, **options))
+        options = HandleOptions(auto_compact, local_files, policy)
+        return cls(Handle(store, contract, settings, "rw", actor, embedding, options))
 
     @classmethod
     @public
@@ -114,6 +123,7 @@ class Graph(GraphQueries, GraphMerging):
         embedding: EmbeddingConfig | None = None,
         auto_compact: bool = False,
         local_files: bool = True,
+        policy: WriteGate | None = None,
     ) -> Graph:
         """Open a graph for reading and writing, or only for reading.
 
@@ -127,6 +137,10 @@ class Graph(GraphQueries, GraphMerging):
         a string is a text and never a path, and a call that would read or write a file that its
         arguments or the data name is refused.
 
+        ``policy``, for example a ``Policy``, decides about each write before it begins. The actor
+        is that of the call or of the handle; without one, every write is refused. Reads are not
+        checked.
+
         Raises:
             NotFound: there is no graph at ``uri``.
             StorageError: the storage does not answer, or is damaged.
@@ -139,8 +153,8 @@ class Graph(GraphQueries, GraphMerging):
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability))
         contract, recovered = open_contract(store, writable=mode == "rw")
-        options = {"auto_compact": auto_compact, "local_files": local_files}
-        handle = Handle(store, contract, settings, mode, actor, embedding, **options)
+        options = HandleOptions(auto_compact, local_files, policy)
+        handle = Handle(store, contract, settings, mode, actor, embedding, options)
         return cls(handle, tuple(recovered))
 
     def refresh(self) -> tuple[omnigraph.Recovered, ...]:
@@ -352,6 +366,7 @@ class Graph(GraphQueries, GraphMerging):
         if max_rejects is None:
             max_rejects = 0 if rejects is None else 2**63
         handle = self._handle
+        author = handle.authorize(actor, "change", branch)
         handle.check_local_file("rejects", rejects)
         handle.check_local_file("allow_local_files", allow_local_files or None)
         contract = handle.write(normal_branch(branch))
@@ -368,7 +383,13 @@ class Graph(GraphQueries, GraphMerging):
             handle.local_files,
         )
         destination = LoadDestination(
-            branch, from_branch, handle.writer(actor), if_commit, idempotency_key, dry_run
+            branch,
+            from_branch,
+            author,
+            if_commit,
+            idempotency_key,
+            dry_run,
+            lambda: handle.authorize(author, "branch_create", from_branch, branch),
         )
         return run_load(handle, contract.catalog, job, destination, engine, spark)
 
@@ -395,6 +416,7 @@ class Graph(GraphQueries, GraphMerging):
         """
         from omnigraph.write.append import append
 
+        author = self._handle.authorize(actor, "change", branch)
         target = normal_branch(branch)
         handle, contract = self._handle, self._handle.write(target)
-        return append(handle.store, contract, rows, target, handle.writer(actor))
+        return append(handle.store, contract, rows, target, author)

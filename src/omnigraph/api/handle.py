@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.api.arguments import no_local_files, source_of
 from omnigraph.api.engines import WarmSpark
+from omnigraph.api.gate import WriteGate
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at
 from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
-from omnigraph.errors import Closed, ReadOnly
+from omnigraph.errors import Closed, PolicyDenied, ReadOnly
 from omnigraph.escaping import escape
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.catalog import Catalog
@@ -65,6 +66,15 @@ class SnapshotContext:
     lease: SnapshotLease
 
 
+@dataclass(frozen=True, slots=True)
+class HandleOptions:
+    """How a graph is opened: see ``Graph.open``."""
+
+    auto_compact: bool = False
+    local_files: bool = True
+    policy: WriteGate | None = None
+
+
 class Handle:
     """The state of an open graph, shared by all parts of the public API."""
 
@@ -76,12 +86,12 @@ class Handle:
         mode: Mode = "rw",
         actor: str | None = None,
         embedding: EmbeddingConfig | None = None,
-        *,
-        auto_compact: bool = False,
-        local_files: bool = True,
+        options: HandleOptions | None = None,
     ) -> None:
+        options = options or HandleOptions()
         self.store = store
-        self.local_files = local_files
+        self.local_files = options.local_files
+        self.policy = options.policy
         self.settings = settings
         self.mode: Mode = mode
         self.actor = actor
@@ -93,7 +103,9 @@ class Handle:
         derived = DerivedFiles(store.objects)
         self.topology = Topology(Persisted(derived, writable=mode == "rw"))
         self.spark = WarmSpark(settings.spark_options())
-        self._compaction = self._start_compaction() if auto_compact and mode == "rw" else None
+        self._compaction = (
+            self._start_compaction() if options.auto_compact and mode == "rw" else None
+        )
         self._contract = contract
         # The time of the last comparison of the schema files, and the publish count of others then.
         self._compared = (-math.inf, -1)
@@ -162,6 +174,25 @@ class Handle:
             SnapshotLease(self.uri, snapshot),
         )
 
+    def authorize(
+        self,
+        actor: str | None,
+        action: str,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> str | None:
+        """Ask the policy, if there is one; the start of every call that writes.
+
+        Returns the actor of the write: that of the call, else that of the handle.
+        """
+        self.check_open()
+        author = actor or self.actor
+        if self.policy is not None:
+            if author is None:
+                raise PolicyDenied.without_actor(action)
+            self.policy.check(author, action, branch, target)
+        return author
+
     def write(self, branch: str | None = None) -> Contract:
         """The schema for a write; raises if the graph is open for reading only.
 
@@ -178,10 +209,6 @@ class Handle:
         self.store.look_ahead(branch)
         ensure_no_schema_apply(self.store)
         return self.check()
-
-    def writer(self, actor: str | None) -> str | None:
-        """The actor of a write: that of the call, else that of the handle."""
-        return actor or self.actor
 
     # -- queries -------------------------------------------------------------------------
 

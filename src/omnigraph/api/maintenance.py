@@ -67,6 +67,7 @@ class GraphMaintenance(Namespace):
         >>> graph.maintenance.optimize().commit_id is None
         True
         """
+        author = self._handle.authorize(actor, "admin", branch)
         handle, name = self._handle, normal_branch(branch)
         contract = handle.write()
         report = None if on_progress is None else _task_progress(handle.uri, on_progress)
@@ -74,7 +75,7 @@ class GraphMaintenance(Namespace):
             handle.store,
             contract.catalog,
             name,
-            actor=handle.writer(actor),
+            actor=author,
             if_needed=if_needed,
             policy=policy or DEFAULT_POLICY,
         )
@@ -91,12 +92,17 @@ class GraphMaintenance(Namespace):
 
     @public
     def repair(
-        self, branch: str = "main", *, confirm: bool = False, force: bool = False
+        self,
+        branch: str = "main",
+        *,
+        confirm: bool = False,
+        force: bool = False,
+        actor: Actor | None = None,
     ) -> RepairReport:
         """Find tables with versions that the manifest does not have; ``confirm`` adopts them.
 
         Versions that changed rows are refused, unless ``force`` is set too. Data is never
-        rewritten.
+        rewritten. ``actor`` is for the policy of the graph.
 
         Raises:
             ReadOnly: the graph is open for reading.
@@ -104,6 +110,7 @@ class GraphMaintenance(Namespace):
         >>> [table.action.value for table in graph.maintenance.repair().tables]
         ['no_op', 'no_op']
         """
+        self._handle.authorize(actor, "admin", branch)
         self._handle.write()
         return repair(self._handle.store, normal_branch(branch), confirm=confirm, force=force)
 
@@ -114,11 +121,13 @@ class GraphMaintenance(Namespace):
         *,
         storage_options: Mapping[str, str] | None = None,
         on_progress: OnProgress | None = None,
+        actor: Actor | None = None,
     ) -> BackupReport:
         """Copy the graph as it is now, with its history and branches, to a directory or S3 prefix.
 
         Readers and writers are not blocked. A further backup to the same destination adds a point
-        and copies only new files; ``omnigraph.restore`` creates a graph from a point.
+        and copies only new files; ``omnigraph.restore`` creates a graph from a point. ``actor`` is
+        for the policy of the graph.
 
         Raises:
             InputError: there is something else at ``dest``.
@@ -128,6 +137,7 @@ class GraphMaintenance(Namespace):
         >>> report.copied_files == report.files
         True
         """
+        self._handle.authorize(actor, "admin")
         settings = self._handle.settings
         root = parse_location(dest, storage_options, settings)
         self._handle.write()
@@ -144,6 +154,7 @@ class GraphMaintenance(Namespace):
         min_age: timedelta | float | None = None,
         feed_retention: timedelta | float | None = None,
         on_progress: OnProgress | None = None,
+        actor: Actor | None = None,
     ) -> CleanupReport:
         """Remove old versions of all tables on all branches, and files of processes that died.
 
@@ -154,7 +165,7 @@ class GraphMaintenance(Namespace):
 
         Versions that may have been read within ``min_age`` are kept: an hour by default, and a day
         for orphaned files. Use zero only if no other process has the graph open. ``feed_retention``
-        keeps the change feed of that period.
+        keeps the change feed of that period. ``actor`` is for the policy of the graph.
 
         Raises:
             InputError: neither limit is given, or one is negative.
@@ -163,6 +174,7 @@ class GraphMaintenance(Namespace):
         >>> graph.maintenance.cleanup(keep_versions=1, dry_run=True).dry_run
         True
         """
+        self._handle.authorize(actor, "admin")
         policy = cleanup_policy(keep_versions, older_than, min_age, feed_retention)
         self._handle.write()
         report = None if on_progress is None else _task_progress(self._handle.uri, on_progress)
@@ -305,12 +317,13 @@ class GraphIndexes(Namespace):
         >>> graph.indexes.ensure().built
         ()
         """
+        author = self._handle.authorize(actor, "admin", branch)
         contract = self._handle.write()
         return ensure_indexes(
             self._handle.store,
             contract.catalog,
             normal_branch(branch),
-            self._handle.writer(actor),
+            author,
             (policy or DEFAULT_POLICY).recall,
         )
 
@@ -334,12 +347,13 @@ class GraphIndexes(Namespace):
         >>> len(graph.indexes.rebuild("Person", "id").built)
         1
         """
+        author = self._handle.authorize(actor, "admin", branch)
         contract = self._handle.write()
         return rebuild_indexes(
             self._handle.store,
             contract.catalog,
             normal_branch(branch),
-            self._handle.writer(actor),
+            author,
             what,
             column,
         )

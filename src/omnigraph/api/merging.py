@@ -44,8 +44,11 @@ class GraphMerging:
         """
         from omnigraph.merge.run import MergeOptions, merge_branches
 
+        author = self._handle.authorize(actor, "branch_merge", source, into)
+        if delete_branch:
+            self._handle.authorize(actor, "branch_delete", target=source)
         self._check_resolve(resolve)
-        options = MergeOptions(resolve, dry_run, self._handle.writer(actor), delete_branch)
+        options = MergeOptions(resolve, dry_run, author, delete_branch)
         catalog = self._merged_catalog(dry_run)
         return merge_branches(self._handle.store, catalog, source, into, options)
 
@@ -75,8 +78,9 @@ class GraphMerging:
         """
         from omnigraph.merge.run import MergeOptions, revert_commit
 
+        author = self._handle.authorize(actor, "change", branch)
         self._check_resolve(resolve)
-        options = MergeOptions(resolve, dry_run, self._handle.writer(actor))
+        options = MergeOptions(resolve, dry_run, author)
         catalog = self._merged_catalog(dry_run)
         return revert_commit(self._handle.store, catalog, commit, branch, options)
 
@@ -104,8 +108,9 @@ class GraphMerging:
         """
         from omnigraph.merge.run import MergeOptions, pick_commit
 
+        author = self._handle.authorize(actor, "change", branch)
         self._check_resolve(resolve)
-        options = MergeOptions(resolve, dry_run, self._handle.writer(actor))
+        options = MergeOptions(resolve, dry_run, author)
         catalog = self._merged_catalog(dry_run)
         return pick_commit(self._handle.store, catalog, commit, branch, options)
 

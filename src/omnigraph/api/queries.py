@@ -157,6 +157,7 @@ def run_mutation(
     """Commit a mutation; ``compiled`` is the mutation under a schema."""
     from omnigraph.write.mutation import mutate
 
+    author = handle.authorize(actor, "change", branch)
     handle.check_local_file("allow_local_files", allow_local_files or None)
     target = normal_branch(branch)
     contract = handle.write(target)
@@ -167,7 +168,7 @@ def run_mutation(
         plan,
         convert_params(plan.params, params),
         target,
-        handle.writer(actor),
+        author,
         if_commit=if_commit,
         idempotency_key=idempotency_key,
         allow_local_files=allow_local_files,

@@ -77,8 +77,11 @@ class GraphSchema(Namespace):
         >>> graph.schema.apply(text, dry_run=True).supported
         True
         """
+        # A dry run only reads: it is what `plan` shows, and the rows that violate it.
+        action, target = ("read", None) if dry_run else ("schema_apply", "main")
+        author = self._handle.authorize(actor, action, target=target)
         source = self._handle.source(schema, "<schema>")
-        options = ApplyOptions(allow_data_loss, values or {}, self._handle.writer(actor))
+        options = ApplyOptions(allow_data_loss, values or {}, author)
         if dry_run:
             contract = self._handle.accepted()
             return preview_schema(self._handle.store, contract, source, options)

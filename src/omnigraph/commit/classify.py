@@ -46,7 +46,7 @@ class ClassifyMode(Enum):
     """Several commits that are valid only together; the writer confirms the versions it reached."""
 
 
-class Decision(Enum):
+class RecoveryDecision(Enum):
     """What to do about a sidecar, for all of its tables together."""
 
     ROLL_FORWARD = "RollForward"
@@ -142,7 +142,7 @@ def decide(
     pins: Sequence[tuple[int, int]],
     *,
     published: bool | None = None,
-) -> Decision:
+) -> RecoveryDecision:
     """All or nothing for one sidecar.
 
     ``pins`` has for each table the version that the manifest shows now and the one that the writer
@@ -151,12 +151,12 @@ def decide(
     above the expected one. That guess mistakes a finished rollback for a publish.
     """
     if Classification.INVARIANT_VIOLATION in classifications:
-        return Decision.ABORT
+        return RecoveryDecision.ABORT
     if published is None:
         published = any(now > expected for now, expected in pins)
     seen = set(classifications)
     if published and seen <= {Classification.NO_MOVEMENT}:
-        return Decision.COMPLETED
+        return RecoveryDecision.COMPLETED
     if seen <= {Classification.ROLLED_PAST_EXPECTED}:
-        return Decision.ROLL_FORWARD
-    return Decision.ROLL_BACK
+        return RecoveryDecision.ROLL_FORWARD
+    return RecoveryDecision.ROLL_BACK

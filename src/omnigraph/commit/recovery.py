@@ -16,7 +16,7 @@ from omnigraph.commit.audit import AuditRow, RecoveryKind, TableOutcome
 from omnigraph.commit.checked_writes import ensure_readable
 from omnigraph.commit.classify import (
     Classification,
-    Decision,
+    RecoveryDecision,
     classify,
     classify_exact,
     decide,
@@ -88,7 +88,7 @@ class _Verdict:
     """A sidecar and its classification, made before anything is changed."""
 
     sidecar: Sidecar
-    decision: Decision | None
+    decision: RecoveryDecision | None
     heads: Mapping[str, int]
     ended: CommitRow | None = None
     """The commit by which the sidecar was recovered or completed already."""
@@ -118,7 +118,7 @@ class Recovery:
             reached(Failpoint.RECOVERY_AFTER_LEASES)
             verdicts = [self._judge(sidecar) for sidecar in dead]
             # Forward first: a rollback of another sidecar must not hit what it publishes.
-            verdicts.sort(key=lambda verdict: verdict.decision is not Decision.ROLL_FORWARD)
+            verdicts.sort(key=lambda verdict: verdict.decision is not RecoveryDecision.ROLL_FORWARD)
             for verdict in verdicts:
                 # Only a hanging publisher can prevent this.
                 with suppress(PublishContention):
@@ -164,7 +164,7 @@ class Recovery:
             return _Verdict(sidecar, None, {})
         ended = find_ending(self._store, sidecar)
         if ended is not None or are_pinned(sidecar, snapshot):
-            return _Verdict(sidecar, Decision.COMPLETED, {}, ended)
+            return _Verdict(sidecar, RecoveryDecision.COMPLETED, {}, ended)
         heads: dict[str, int] = {}
         classes: list[Classification] = []
         pins: list[tuple[int, int]] = []
@@ -183,9 +183,9 @@ class Recovery:
                 classes.append(classify(head, shown, entry, mode_of(sidecar)))
         published = False if sidecar.leased else None
         decision = decide(classes, pins, published=published)
-        if sidecar.undoing and decision is Decision.ROLL_FORWARD:
+        if sidecar.undoing and decision is RecoveryDecision.ROLL_FORWARD:
             # Everything landed, but its writer was undoing it.
-            decision = Decision.ROLL_BACK
+            decision = RecoveryDecision.ROLL_BACK
         return _Verdict(sidecar, decision, heads)
 
     def _landed(self, entry: SidecarPin, pin: Pin) -> int:
@@ -205,21 +205,21 @@ class Recovery:
     def _act(self, verdict: _Verdict, *, full: bool) -> Recovered | None:
         sidecar = verdict.sidecar
         may_roll_back = full or sidecar.leased
-        acts = verdict.decision in (Decision.COMPLETED, Decision.ROLL_FORWARD)
-        if acts or (verdict.decision is Decision.ROLL_BACK and may_roll_back):
+        acts = verdict.decision in (RecoveryDecision.COMPLETED, RecoveryDecision.ROLL_FORWARD)
+        if acts or (verdict.decision is RecoveryDecision.ROLL_BACK and may_roll_back):
             self._adopt(sidecar, verdict.ended)
         match verdict.decision:
             case None:
                 return self._discard(sidecar)
-            case Decision.COMPLETED:
+            case RecoveryDecision.COMPLETED:
                 return self._completed(sidecar, verdict.ended)
-            case Decision.ROLL_FORWARD:
+            case RecoveryDecision.ROLL_FORWARD:
                 if sidecar.writer_kind is WriterKind.SCHEMA_APPLY and not self._is_staged():
                     return self._roll_back(sidecar) if may_roll_back else None
                 return self._roll_forward(sidecar, verdict.heads)
-            case Decision.ROLL_BACK:
+            case RecoveryDecision.ROLL_BACK:
                 return self._roll_back(sidecar) if may_roll_back else None
-            case Decision.ABORT:
+            case RecoveryDecision.ABORT:
                 if full:
                     raise RecoveryRequired(
                         f"the tables of the interrupted write {sidecar.operation_id} are older "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from os import PathLike
@@ -57,7 +57,8 @@ class LoadJob:
 class LoadDestination:
     """The branch of a load and the conditions of its commit.
 
-    A missing branch is created from ``from_branch``; ``dry_run`` checks and commits nothing.
+    A missing branch is created from ``from_branch``, unless ``before_fork`` raises; ``dry_run``
+    checks and commits nothing.
     """
 
     branch: str
@@ -66,6 +67,7 @@ class LoadDestination:
     if_commit: str | None = None
     idempotency_key: str | None = None
     dry_run: bool = False
+    before_fork: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         if self.actor is not None:

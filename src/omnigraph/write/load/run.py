@@ -368,6 +368,8 @@ def load_into(
         recover(store, full=False)
         is_new = branch_label(branch) not in Branches(store).list()
     if is_new:
+        if destination.before_fork is not None:
+            destination.before_fork()
         Branches(store).check_new(destination.branch)
         origin = normal_branch(destination.from_branch)
     # A missing branch is an error before anything is read.
