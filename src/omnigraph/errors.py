@@ -16,6 +16,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     │   ├── ParameterError               bad_parameter
     │   ├── ValueConversionError         bad_value             a value does not fit its property
     │   ├── LoadError                    bad_record            has file, line, field
+    │   ├── IdempotencyKeyReused         idempotency_reused    the key of another write
     │   └── PolicyInvalid                policy_invalid        a bundle of rules; has policy, line
     ├── IntegrityError                   integrity             the data would break a rule
     │   ├── ValueViolation               value_violation       range, check, enum
@@ -162,6 +163,10 @@ class ValueConversionError(InputError, code="bad_value"):
 
 class LoadError(InputError, code="bad_record"):
     """A record to load is wrong; ``details`` has its file, line and field."""
+
+
+class IdempotencyKeyReused(InputError, code="idempotency_reused"):
+    """The idempotency key was used for another write; ``details`` has its commit."""
 
 
 class PolicyInvalid(InputError, code="policy_invalid"):

@@ -34,7 +34,7 @@ from omnigraph.commit.rows import (
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
     Conflict,
-    InputError,
+    IdempotencyKeyReused,
     InternalError,
     OmniGraphError,
     OutcomePending,
@@ -459,7 +459,7 @@ def refuse_repeat(
     if first is None:
         return
     if first.extra.get(FINGERPRINT) != fingerprint:
-        raise InputError(
+        raise IdempotencyKeyReused(
             f"the idempotency key '{key}' was used for another write",
             hint="use a new key for every new write",
             details={"commit_id": first.commit_id},

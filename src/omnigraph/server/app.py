@@ -1,0 +1,494 @@
+"""The ASGI application: one request from its first byte to its log line.
+
+Every check before a handler is made here, in the order of the contract: route, token, graph, body,
+policy, admission. Nothing here knows what a handler does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from omnigraph.commit.ulid import new_ulid
+from omnigraph.errors import Cancelled, OmniGraphError, PolicyDenied, ServerUnavailable
+from omnigraph.escaping import escape
+from omnigraph.server import bodies
+from omnigraph.server.bodies import ClientLeft, read_body
+from omnigraph.server.calls import Call, Reply, RequestHeaders
+from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
+from omnigraph.server.handlers.serving import API_VERSION
+from omnigraph.server.lanes import ReadCancel
+from omnigraph.server.matching import Match, RouteTable
+from omnigraph.server.request_log import ERROR
+from omnigraph.server.routes import ROUTES, Lane, Route
+from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
+
+LONGEST_TARGET = 16 << 10
+LARGEST_HEADERS = 64 << 10
+MOST_HEADERS = 100
+REQUEST_ID = "omnigraph-request-id"
+HTTP_API = "omnigraph-http-api"
+COMMIT = "omnigraph-commit"
+_VERSIONS = ("0.8", "0.8.0", "1")
+_GRAPH_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_RESERVED = frozenset({"policies", "healthz", "openapi", "graphs", "readyz", "metrics"})
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_LEFT = 499
+_PATIENCE_SECONDS = 0.05
+"""A read that takes longer ends when its client leaves."""
+_NO_GRAPH = "-"
+
+
+def create_app(process: ServerProcess) -> ASGIApp:
+    """The application of one process."""
+    return HttpApplication(process)
+
+
+class HttpApplication:
+    """Answers requests with the routes of the table."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self._process = process
+        self._table = RouteTable(ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await _Exchange(self._process, self._table, scope, receive, send).run()
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(
+        self,
+        process: ServerProcess,
+        table: RouteTable,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._process = process
+        self._state: ServerState = process.state
+        self._table = table
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._headers = RequestHeaders(scope["headers"])
+        self._method: str = scope["method"]
+        self._request_id = self._choose_id()
+        self._route: Route | None = None
+        self._served: ServedGraph | None = None
+        self._actor: str | None = None
+        self._call: Call | None = None
+        self._status = _LEFT
+        self._has_started = False
+        self._echoes_version = False
+
+    # -- the whole ---------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        started = time.perf_counter()
+        self._process.metrics.request_started()
+        try:
+            await self._answer()
+        except (ClientLeft, Cancelled) as error:
+            if isinstance(error, Cancelled) and not self._has_started:
+                await self._fail(error)
+        except OmniGraphError as error:
+            await self._fail(error)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._log_fault(error)
+            await self._fail(error)
+        finally:
+            self._account(time.perf_counter() - started)
+
+    async def _answer(self) -> None:
+        self._check_head()
+        match = self._match()
+        route = match.route(self._method)
+        if route is None:
+            raise RequestRefused(
+                405,
+                "method_not_allowed",
+                f"method {escape(self._method)} is not allowed here",
+                headers=(("allow", match.allowed),),
+            )
+        self._route = route
+        path = dict(zip(route.parameters, match.values, strict=True))
+        if route.scope != "open":
+            self._actor = self._authenticate()
+        if route.scope == "graph":
+            self._served = self._find_graph(path["graph_id"])
+        lane = route.lane_for(self._served, path)
+        if lane == "write" and self._process.forwarder is not None:
+            self._scope["headers"] = self._headers.with_id(REQUEST_ID, self._request_id)
+            await self._process.forwarder(self._scope, self._receive, self._count_status)
+            return
+        call = self._call = await self._read_call(route, path)
+        await self._authorize(route, call)
+        await self._respond(await self._handle(route, call, lane))
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def _choose_id(self) -> str:
+        given = self._headers.all(REQUEST_ID)
+        if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
+            return given[0].decode("ascii")
+        return new_ulid()
+
+    def _check_head(self) -> None:
+        items = self._scope["headers"]
+        target = len(self._scope["raw_path"]) + len(self._scope["query_string"])
+        if target > LONGEST_TARGET:
+            raise RequestRefused(
+                414, "target_too_long", f"the request target is longer than {LONGEST_TARGET} bytes"
+            )
+        size = sum(len(name) + len(value) for name, value in items)
+        if len(items) > MOST_HEADERS or size > LARGEST_HEADERS:
+            raise RequestRefused(431, "headers_too_large", "the headers are too large")
+        if len(self._headers.all("authorization")) > 1:
+            raise RequestRefused(400, "repeated_header", "header 'authorization' is given twice")
+        version = self._headers.one(HTTP_API)
+        if version is not None:
+            if version not in _VERSIONS:
+                raise RequestRefused(
+                    400,
+                    "api_contract_mismatch",
+                    f"this server does not speak version '{escape(version)}' of the HTTP API",
+                    hint=f"it speaks {API_VERSION}",
+                )
+            self._echoes_version = True
+
+    def _match(self) -> Match:
+        raw = self._scope["raw_path"]
+        try:
+            segments = tuple(unquote_to_bytes(part).decode("utf-8") for part in raw.split(b"/")[1:])
+        except UnicodeDecodeError:
+            raise RequestRefused(400, "bad_path", "the path is not UTF-8") from None
+        match = self._table.match(segments)
+        if match is None and self._state.only_graph is not None:
+            match = self._table.match(("graphs", self._state.only_graph, *segments))
+        if match is None:
+            raise RequestRefused(404, "route_not_found", "there is nothing at this path")
+        return match
+
+    def _authenticate(self) -> str | None:
+        tokens = self._state.tokens
+        if tokens.is_empty:
+            return None
+        given = self._headers.all("authorization")
+        token = _bearer(given[0]) if given else None
+        if token is None:
+            raise RequestRefused(401, "missing_token", "missing bearer token")
+        actor = tokens.actor_of(token)
+        if actor is None:
+            raise RequestRefused(401, "invalid_token", "invalid bearer token")
+        return actor
+
+    def _find_graph(self, graph_id: str) -> ServedGraph:
+        if not _GRAPH_ID.fullmatch(graph_id) or graph_id in _RESERVED:
+            raise RequestRefused(
+                400,
+                "bad_graph_id",
+                f"invalid graph id '{escape(graph_id)[:80]}'",
+                hint="1 to 64 letters, digits and hyphens",
+            )
+        served = self._state.graphs.get(graph_id)
+        if served is None or self._state.access.hides_graph(graph_id, self._actor):
+            raise RequestRefused(404, "graph_not_found", f"graph '{graph_id}' not found")
+        return served
+
+    # -- the request -------------------------------------------------------------------------
+
+    async def _read_call(self, route: Route, path: dict[str, str]) -> Call:
+        query = body = None
+        size = 0
+        if route.query is not None:
+            query = bodies.decode_query(self._scope["query_string"], route.query)
+        if route.has_body:
+            if route.body_type is not None:
+                bodies.require_type(self._headers, route.body_type)
+            raw = await read_body(
+                self._receive, self._headers, route.body_limit, self._process.times
+            )
+            body, size = await self._decode(route, raw)
+        timeout = self._state.config.limits.timeout
+        return Call(
+            route,
+            self._process,
+            self._state,
+            self._request_id,
+            self._headers,
+            self._actor,
+            self._served,
+            path,
+            query,
+            body,
+            size,
+            ReadCancel(timeout),
+        )
+
+    async def _decode(self, route: Route, raw: bytes) -> tuple[Any, int]:
+        encoding = self._headers.one("content-encoding")
+        if encoding is None and len(raw) <= bodies.LARGE:
+            return _decoded_body(route, raw), len(raw)
+
+        def work() -> tuple[Any, int]:
+            content = bodies.decoded(raw, encoding, route.body_limit)
+            return _decoded_body(route, content), len(content)
+
+        return await self._process.lanes.read(work, is_long=True)
+
+    async def _authorize(self, route: Route, call: Call) -> None:
+        try:
+            route.authorize(call)
+        except PolicyDenied as denied:
+            if route.on_denied is None:
+                raise
+            replace, error = route.on_denied, denied
+            await self._process.lanes.read(lambda: replace(call, error))
+            raise
+
+    # -- the work ----------------------------------------------------------------------------
+
+    async def _handle(self, route: Route, call: Call, lane: Lane) -> Reply:
+        if lane == "inline":
+            reply = route.handler(call)
+            result: Reply = await reply if inspect.isawaitable(reply) else reply
+            return result
+        if lane == "write":
+            return await self._write(route, call)
+        read: Reply = await self._read(call, lambda: self._run_read(route, call))
+        return read
+
+    async def _write(self, route: Route, call: Call) -> Reply:
+        process = self._process
+        try:
+            permit = process.admission.enter(call.actor, route.size(call))
+        except ServerUnavailable:
+            process.metrics.refused("write")
+            raise
+        reply: Reply = await process.lanes.write(lambda: route.handler(call), permit=permit)
+        return reply
+
+    def _run_read(self, route: Route, call: Call) -> Reply:
+        commit = call.headers.one(COMMIT)
+        if commit is not None and call.served is not None:
+            call.served.see(commit)
+        reply: Reply = route.handler(call)
+        return reply
+
+    async def _read(self, call: Call, work: Callable[[], Any]) -> Any:
+        """Run a read; it is cancelled when its client leaves."""
+        process = self._process
+        try:
+            permit = await process.reads.enter(call.actor, call.body_bytes)
+        except ServerUnavailable:
+            process.metrics.refused("read")
+            raise
+        reading = asyncio.ensure_future(
+            process.lanes.read(work, call.cancel, permit=permit, key=_lane_key(call))
+        )
+        try:
+            done, _ = await asyncio.wait({reading}, timeout=_PATIENCE_SECONDS)
+            if not done:
+                await self._watch(reading, call)
+            return await reading
+        except asyncio.CancelledError:
+            reading.cancel()
+            raise
+
+    async def _watch(self, reading: asyncio.Future[Any], call: Call) -> None:
+        leaving = asyncio.ensure_future(self._leaves())
+        try:
+            await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if leaving.done() and not reading.done():
+                call.cancel.set()
+            leaving.cancel()
+
+    async def _leaves(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    # -- the response ------------------------------------------------------------------------
+
+    async def _respond(self, reply: Reply) -> None:
+        route = self._route
+        headers = [("content-type", reply.content_type), *reply.headers]
+        if route is not None and route.deprecated:
+            headers.append(("deprecation", "true"))
+            headers.append(("link", f'<{route.successor}>; rel="successor-version"'))
+        stream = reply.stream
+        if stream is None:
+            headers.append(("content-length", str(len(reply.body))))
+        await self._start(reply.status, headers)
+        if stream is None:
+            await self._send({"type": "http.response.body", "body": reply.body})
+            return
+        await self._send({"type": "http.response.body", "body": reply.body, "more_body": True})
+        await self._stream(stream)
+
+    async def _stream(self, stream: Any) -> None:
+        """Send the pieces of a body, each when the one before has been taken."""
+        call = self._call
+        assert call is not None
+        leaving = asyncio.ensure_future(self._leaves())
+        try:
+            while not leaving.done():
+                piece = await self._process.lanes.read(
+                    lambda: next(stream, b""), call.cancel, is_long=True
+                )
+                if not piece:
+                    await self._send({"type": "http.response.body", "body": b""})
+                    return
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            self._status = _LEFT
+        finally:
+            leaving.cancel()
+            stream.close()
+
+    async def _start(self, status: int, headers: list[tuple[str, str]]) -> None:
+        self._status = status
+        self._has_started = True
+        headers.append((REQUEST_ID, self._request_id))
+        if self._echoes_version:
+            headers.append((HTTP_API, API_VERSION))
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+            }
+        )
+
+    async def _count_status(self, message: Message) -> None:
+        """Sends what the writer answers."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._has_started = True
+        await self._send(message)
+
+    async def _fail(self, error: BaseException) -> None:
+        private = {}
+        if self._served is not None:
+            private[self._served.uri] = f"graph '{self._served.graph_id}'"
+        failure = failure_of(error, self._request_id, private=private)
+        if failure.status == 409 and self._served is not None:
+            self._process.metrics.conflict(self._served.graph_id, failure.body.reason)
+        if isinstance(error, OmniGraphError) and failure.status == 500:
+            self._log_fault(error)
+        if self._has_started:
+            # Only a broken connection tells the client that the body is incomplete.
+            raise error
+        await self._send_failure(failure)
+
+    async def _send_failure(self, failure: ErrorResponse) -> None:
+        body = msgspec.json.encode(failure.body)
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            *failure.headers,
+        ]
+        if failure.closes:
+            headers.append(("connection", "close"))
+        await self._start(failure.status, headers)
+        await self._send({"type": "http.response.body", "body": body})
+
+    # -- accounts ----------------------------------------------------------------------------
+
+    def _log_fault(self, error: BaseException) -> None:
+        self._process.log.event(
+            "internal error",
+            level=ERROR,
+            request_id=self._request_id,
+            error=f"{type(error).__name__}: {error}",
+            traceback="".join(traceback.format_exception(error)),
+        )
+
+    def _account(self, seconds: float) -> None:
+        route = self._route
+        label = "unmatched" if route is None else route.path
+        self._process.metrics.request(label, _label_method(self._method), self._status, seconds)
+        text, name = _query_of(self._call)
+        self._process.log.request(
+            request_id=self._request_id,
+            method=self._method,
+            path=label,
+            status=self._status,
+            seconds=seconds,
+            actor=self._actor,
+            query=text,
+            query_name=name,
+        )
+
+
+def _bearer(value: bytes) -> str | None:
+    """The token of an ``Authorization`` header."""
+    try:
+        text = value.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    return text.removeprefix("Bearer ") if text.startswith("Bearer ") else None
+
+
+def _decoded_body(route: Route, content: bytes) -> Any:
+    if route.request is None:
+        return content
+    if not route.is_lenient:
+        return bodies.decode_json(content, route.request)
+    if not content.strip():
+        return None
+    try:
+        return bodies.decode_json(content, route.request | None)
+    except RequestRefused as error:
+        raise RequestRefused(
+            400, error.reason, f"invalid stored-query invocation body: {error.message}"
+        ) from None
+
+
+def _lane_key(call: Call) -> tuple[str, str, int]:
+    """The kind of a read: the same query on the same graph takes about the same time."""
+    text, name = _query_of(call)
+    graph_id = _NO_GRAPH if call.served is None else call.served.graph_id
+    return call.route.operation_id, graph_id, hash((text, name))
+
+
+def _query_of(call: Call | None) -> tuple[str | None, str | None]:
+    """The text and the name of the query of a request, never its parameters."""
+    if call is None:
+        return None, None
+    if call.route.is_lenient:
+        return None, call.path["name"]
+    body = call.body
+    text = getattr(body, "query", None) or getattr(body, "query_source", None)
+    name = getattr(body, "name", None) or getattr(body, "query_name", None)
+    return (text if isinstance(text, str) else None), (name if isinstance(name, str) else None)
+
+
+def _label_method(method: str) -> str:
+    """A method of the table, or ``OTHER``: clients choose methods freely."""
+    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE") else "OTHER"

@@ -1,0 +1,148 @@
+"""``Call`` and ``Reply``: a request as a handler sees it, and its answer. No HTTP library here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from omnigraph.errors import PolicyDenied
+from omnigraph.read.limits import Cancel
+from omnigraph.records import dataclass
+from omnigraph.server.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from omnigraph.api.graph import Graph
+    from omnigraph.policy.actions import Action
+    from omnigraph.server.routes import Route
+    from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
+
+T = TypeVar("T")
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+_ENCODER = msgspec.json.Encoder()
+
+
+class RequestHeaders:
+    """The headers of a request."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: list[tuple[bytes, bytes]]) -> None:
+        self._items = items
+
+    def all(self, name: str) -> list[bytes]:
+        """Every value of a header; ``name`` is in lower case."""
+        wanted = name.encode("ascii")
+        return [value for key, value in self._items if key == wanted]
+
+    def with_id(self, name: str, value: str) -> list[tuple[bytes, bytes]]:
+        """All headers, with this value of one instead of what the client sent."""
+        replaced = name.encode("ascii")
+        kept = [item for item in self._items if item[0] != replaced]
+        return [*kept, (replaced, value.encode("ascii"))]
+
+    def one(self, name: str) -> str | None:
+        """The only value of a header; refuses a repeated one, and one that is not ASCII."""
+        values = self.all(name)
+        if not values:
+            return None
+        if len(values) > 1:
+            raise RequestRefused(400, "repeated_header", f"header '{name}' is given twice")
+        try:
+            return values[0].decode("ascii").strip()
+        except UnicodeDecodeError:
+            raise RequestRefused(400, "bad_header", f"header '{name}' is not ASCII") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request after all checks that need no engine."""
+
+    route: Route
+    process: ServerProcess
+    state: ServerState
+    request_id: str
+    headers: RequestHeaders
+    actor: str | None
+    """Whose token it was; none on a server without tokens."""
+    served: ServedGraph | None
+    path: dict[str, str]
+    """The parameters in the path, decoded."""
+    query: Any
+    """The query string, as the model of the route."""
+    body: Any
+    """The body, as the model of the route; bytes if it has none."""
+    body_bytes: int
+    cancel: Cancel
+
+    @property
+    def graph_id(self) -> str:
+        return self.serving.graph_id
+
+    @property
+    def serving(self) -> ServedGraph:
+        """The graph of the path."""
+        assert self.served is not None, "only routes of a graph ask"
+        return self.served
+
+    @property
+    def graph(self) -> Graph:
+        return self.serving.graph
+
+    @property
+    def uri(self) -> str:
+        """The address of the graph, as clients see it."""
+        return self.serving.uri
+
+    def allows(
+        self, action: Action, branch: str | None = None, target: str | None = None
+    ) -> PolicyDenied | None:
+        """``None`` if the actor may do this, or else the error."""
+        graph_id = None if self.served is None else self.served.graph_id
+        decision = self.state.access.decide(graph_id, self.actor, action, branch, target)
+        self.process.log.decision(
+            request_id=self.request_id,
+            actor=self.actor,
+            action=action,
+            branch=branch,
+            target=target,
+            allowed=decision.allowed,
+            rule=decision.rule,
+        )
+        if decision.allowed:
+            return None
+        return PolicyDenied(
+            decision.message,
+            details={"action": action, "branch": branch, "target": target},
+        )
+
+    def require(self, action: Action, branch: str | None = None, target: str | None = None) -> None:
+        """Raise unless the actor may do this."""
+        denied = self.allows(action, branch, target)
+        if denied is not None:
+            raise denied
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer of a handler."""
+
+    body: bytes = b""
+    status: int = 200
+    content_type: str = JSON
+    headers: Headers = ()
+    stream: Iterator[bytes] | None = None
+    """Further pieces of the body; a failure in it breaks the connection."""
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> Reply:
+        """A reply with a JSON body; encoded here, on the thread of the handler."""
+        return cls(_ENCODER.encode(value), status, JSON, headers)
+
+
+Handler: TypeAlias = Callable[[Call], Any]
+"""Takes a ``Call``; returns a ``Reply``, or an awaitable of one if it runs inline."""

@@ -1,0 +1,237 @@
+"""Errors as HTTP responses: the status of every error class, and the body of an error.
+
+No body contains a local path, a text of a library or a secret: the texts of faults of the server
+are fixed, and addresses of graphs are replaced in all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from omnigraph import errors
+from omnigraph.errors import OmniGraphError
+from omnigraph.server.models.failures import (
+    DiagnosticOutput,
+    ErrorCode,
+    ErrorOutput,
+    ManifestConflictOutput,
+    MergeConflictOutput,
+    PreconditionFailureOutput,
+)
+
+RETRY_SECONDS = 1
+"""The pause after a transient fault, if the error does not name one."""
+INTERNAL_TEXT = "internal error"
+
+STATUS: dict[type[OmniGraphError], int] = {
+    errors.LanguageError: 400,
+    errors.InputError: 400,
+    errors.IdempotencyKeyReused: 409,
+    errors.IntegrityError: 400,
+    errors.NotFound: 404,
+    # The request names a query of the text that it carries.
+    errors.QueryNotFound: 400,
+    errors.AlreadyExists: 409,
+    errors.Conflict: 409,
+    errors.PreconditionFailed: 412,
+    errors.SchemaChangeRefused: 400,
+    errors.FormatRefused: 500,
+    errors.HistoryGone: 410,
+    errors.OutcomePending: 503,
+    errors.ReadOnly: 500,
+    errors.Closed: 503,
+    errors.LimitExceeded: 413,
+    errors.QueryTimeout: 504,
+    errors.Cancelled: 499,
+    errors.StorageError: 500,
+    errors.StorageFull: 507,
+    errors.StorageUnavailable: 503,
+    errors.EmbeddingError: 502,
+    errors.SparkError: 500,
+    errors.SparkUnavailable: 501,
+    errors.ServerError: 500,
+    errors.ServerUnavailable: 503,
+    errors.PackageMissing: 501,
+    errors.Unauthorized: 401,
+    errors.PolicyDenied: 403,
+    errors.InternalError: 500,
+    OmniGraphError: 500,
+}
+"""The status of each class; the nearest base class counts."""
+
+_CODES: dict[int, ErrorCode] = {
+    401: ErrorCode.UNAUTHORIZED,
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.MISSING,
+    405: ErrorCode.METHOD_NOT_ALLOWED,
+    409: ErrorCode.CONFLICT,
+    410: ErrorCode.MISSING,
+    412: ErrorCode.CONFLICT,
+    429: ErrorCode.TOO_MANY_REQUESTS,
+}
+
+_STORAGE_TEXTS: dict[type[OmniGraphError], str] = {
+    errors.StorageMissing: "storage: a file of the graph is missing",
+    errors.StorageCorrupt: "storage: a file of the graph is damaged",
+    errors.StorageDenied: "storage: access was refused",
+    errors.StorageFull: "storage: the storage is full",
+    errors.StorageUnavailable: "storage: the storage does not answer",
+    errors.StorageError: "storage: the storage failed",
+}
+
+
+class RequestRefused(OmniGraphError, code="request_refused"):
+    """A request that no handler sees: its status, and a reason for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+        closes: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.reason = reason
+        self.headers = tuple(headers)
+        self.closes = closes
+        """Whether the connection cannot be used any more, since the body was not read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status, self.reason, self.message)
+
+
+class ErrorResponse(msgspec.Struct, frozen=True):
+    """An error response."""
+
+    status: int
+    body: ErrorOutput
+    headers: tuple[tuple[str, str], ...] = ()
+    closes: bool = False
+
+
+def status_of(error: OmniGraphError) -> int:
+    """The status of an error.
+
+    >>> status_of(errors.BranchNotFound("branch 'b' not found"))
+    404
+    """
+    if isinstance(error, RequestRefused):
+        return error.status
+    if error.code == "too_many_requests":
+        return 429
+    return next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
+
+
+def failure_of(
+    error: BaseException, request_id: str, *, private: Mapping[str, str] | None = None
+) -> ErrorResponse:
+    """The response for an error; ``private`` are texts to replace, such as the address of a graph.
+
+    >>> failure_of(ZeroDivisionError(), "r").body.error
+    'internal error'
+    """
+    if not isinstance(error, OmniGraphError):
+        return ErrorResponse(
+            500, ErrorOutput(INTERNAL_TEXT, ErrorCode.INTERNAL, "internal", False, request_id)
+        )
+    status = status_of(error)
+    default = ErrorCode.INTERNAL if status >= 500 else ErrorCode.BAD_REQUEST
+    text, hint, details = _public_texts(error, status, private or {})
+    body = ErrorOutput(
+        text,
+        _CODES.get(status, default),
+        error.reason if isinstance(error, RequestRefused) else error.code,
+        error.retryable,
+        request_id,
+        hint=hint or UNSET,
+        details=details or UNSET,
+        **_typed_members(error),
+    )
+    headers, closes = [], False
+    if isinstance(error, RequestRefused):
+        headers, closes = list(error.headers), error.closes
+    pause = _pause(error, status)
+    if pause is not None:
+        headers.append(("retry-after", str(pause)))
+    return ErrorResponse(status, body, tuple(headers), closes)
+
+
+def _pause(error: OmniGraphError, status: int) -> int | None:
+    """The seconds for ``Retry-After``; none if the outcome must be looked up instead."""
+    if status not in (429, 503) or isinstance(error, errors.OutcomePending):
+        return None
+    given = error.details.get("retry_after")
+    return RETRY_SECONDS if given is None else max(int(given), 1)
+
+
+def _public_texts(
+    error: OmniGraphError, status: int, private: Mapping[str, str]
+) -> tuple[str, str | None, dict[str, Any]]:
+    """The message, hint and details without anything that only operators may see."""
+    if isinstance(error, errors.StorageError):
+        text = next(_STORAGE_TEXTS[base] for base in type(error).__mro__ if base in _STORAGE_TEXTS)
+        return text, None, {}
+    if status == 500:
+        return INTERNAL_TEXT, None, {}
+    details: dict[str, Any] = {} if isinstance(error, RequestRefused) else _plain(error.details)
+    for name in ("diagnostics", "conflicts"):
+        # Typed members of the body have them.
+        if isinstance(error, errors.MergeConflicts | errors.LanguageError):
+            details.pop(name, None)
+    return (
+        _replaced(error.message, private),
+        None if error.hint is None else _replaced(error.hint, private),
+        _replaced(details, private),
+    )
+
+
+def _typed_members(error: OmniGraphError) -> dict[str, Any]:
+    details = error.details
+    match error:
+        case errors.LanguageError():
+            first = error.diagnostics[0].to_json()
+            return {"diagnostic": msgspec.convert(first, DiagnosticOutput)}
+        case errors.MergeConflicts():
+            conflicts = [
+                MergeConflictOutput(c["table_key"], c["row_id"], c["kind"], c["message"])
+                for c in details["conflicts"]
+            ]
+            return {"merge_conflicts": conflicts}
+        case errors.VersionMismatch() if {"table_key", "expected", "actual"} <= details.keys():
+            conflict = ManifestConflictOutput(
+                details["table_key"], details["expected"], details["actual"]
+            )
+            return {"manifest_conflict": conflict}
+        case errors.PreconditionFailed() if "expected" in details:
+            failure = PreconditionFailureOutput(details["expected"], details.get("actual"))
+            return {"precondition_failure": failure}
+        case errors.OutcomePending() if details.get("commit_id") is not None:
+            return {"commit_id": details["commit_id"]}
+    return {}
+
+
+def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
+    """The details as JSON values; anything else becomes its text."""
+    plain: dict[str, Any] = msgspec.to_builtins(dict(details), enc_hook=str, str_keys=True)
+    return plain
+
+
+def _replaced(value: Any, private: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for text, shown in private.items():
+            value = value.replace(text, shown)
+        # A lone surrogate of a client's text cannot be written as UTF-8.
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_replaced(item, private) for item in value]
+    if isinstance(value, dict):
+        return {_replaced(key, private): _replaced(item, private) for key, item in value.items()}
+    return value

@@ -1,0 +1,188 @@
+"""Reads of a graph: queries, snapshots, the schema, exports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import UNSET, UnsetType
+
+from omnigraph.api.snapshot import GraphSnapshot
+from omnigraph.commit.rows import FORMAT_VERSION
+from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.lang.diagnostics import Source
+from omnigraph.lang.query.parser import read_queries, select_query
+from omnigraph.result.result import JsonForm, Result
+from omnigraph.server.calls import NDJSON, Call, Headers, Reply
+from omnigraph.server.errors import RequestRefused
+from omnigraph.server.models.requests import ExportRequest, QueryRequest, ReadRequest
+from omnigraph.server.models.responses import (
+    ReadOutput,
+    ReadTargetOutput,
+    SchemaOutput,
+    SnapshotOutput,
+    SnapshotTableOutput,
+)
+
+MAIN = "main"
+_PREFERENCE = "integers=string"
+_EXPORT_PIECE = 128 << 10
+
+
+# -- queries ---------------------------------------------------------------------------------
+
+
+def authorize_query(call: Call) -> None:
+    """Reading a branch needs ``read`` on it; a commit is looked up first, by the handler."""
+    request: QueryRequest | ReadRequest = call.body
+    if request.branch is not None and request.snapshot is not None:
+        raise InputError("request may specify branch or snapshot, not both")
+    if request.snapshot is None:
+        call.require("read", request.branch or MAIN)
+
+
+def query(call: Call) -> Reply:
+    """Run a query that reads."""
+    request: QueryRequest = call.body
+    try:
+        return run_read(call, request)
+    except InputError as error:
+        if _is_mutation(request):
+            raise InputError(
+                "the query contains mutations; use POST /mutate for queries that write"
+            ) from error
+        raise
+
+
+def read(call: Call) -> Reply:
+    """Run a query that reads; the response is that of 0.8."""
+    return run_read(call, call.body.renamed(), is_frozen=True)
+
+
+def run_read(call: Call, request: QueryRequest, *, is_frozen: bool = False) -> Reply:
+    """The rows of a query, read from one snapshot."""
+    limits = call.state.config.limits
+    snapshot = snapshot_of(call, request.branch, request.snapshot)
+    result = snapshot.query(
+        request.query,
+        request.name,
+        request.params,
+        engine="local",
+        timeout=limits.timeout,
+        max_rows=limits.max_rows,
+        max_memory=limits.max_memory,
+        cancel=call.cancel,
+    )
+    form, headers = preferred_form(call)
+    commit_id = UNSET if is_frozen else snapshot.commit_id
+    return Reply.json(read_output(result, form, commit_id), headers=headers)
+
+
+def snapshot_of(call: Call, branch: str | None, commit: str | None) -> GraphSnapshot:
+    """The state to read: the newest of a branch that was authorised, or that of a commit."""
+    if commit is None:
+        return call.graph.snapshot(branch or MAIN)
+    branch_of_commit = call.graph.commit(commit).branch
+    denied = call.allows("read", branch_of_commit)
+    if denied is not None:
+        if call.allows("read") is None:
+            raise denied
+        # An actor who may not list commits cannot tell a hidden one from an unknown one.
+        raise RequestRefused(404, "commit_not_found", f"commit '{commit}' not found")
+    return call.graph.snapshot(commit=commit)
+
+
+def read_output(
+    result: Result, form: JsonForm, commit_id: str | UnsetType | None = UNSET
+) -> ReadOutput:
+    """A result in the form of the contract."""
+    rows = result.json_rows(form)
+    target = ReadTargetOutput(result.target.get("branch"), result.target.get("snapshot"))
+    return ReadOutput(
+        result.query_name, target, len(rows), rows, result.columns or UNSET, commit_id
+    )
+
+
+def preferred_form(call: Call) -> tuple[JsonForm, Headers]:
+    """How to write integers that JavaScript would round."""
+    wanted = b",".join(call.headers.all("prefer")).decode("latin-1").lower()
+    if _PREFERENCE in (part.strip() for part in wanted.replace(";", ",").split(",")):
+        return "sdk", (("preference-applied", _PREFERENCE),)
+    return "native", ()
+
+
+def _is_mutation(request: QueryRequest) -> bool:
+    try:
+        return select_query(
+            read_queries(Source("<query>", request.query)), request.name
+        ).is_mutation
+    except OmniGraphError:
+        return False
+
+
+# -- snapshots and the schema ----------------------------------------------------------------
+
+
+def get_snapshot(call: Call) -> Reply:
+    """The tables of a branch."""
+    snapshot = call.graph.snapshot(call.query.branch or MAIN)
+    tables = [
+        SnapshotTableOutput(
+            key,
+            table["path"],
+            table["version"],
+            None if table["branch"] == MAIN else table["branch"],
+            table["rows"],
+        )
+        for key, table in sorted(snapshot.tables.items())
+    ]
+    return Reply.json(SnapshotOutput(snapshot.branch, snapshot.version, FORMAT_VERSION, tables))
+
+
+def get_schema(call: Call) -> Reply:
+    """The text of the schema."""
+    return Reply.json(SchemaOutput(call.graph.schema.text()))
+
+
+# -- exports ---------------------------------------------------------------------------------
+
+
+def export(call: Call) -> Reply:
+    """All rows as lines of JSON; whatever can fail at the start fails before the first byte."""
+    request: ExportRequest = call.body
+    snapshot = call.graph.snapshot(request.branch or MAIN)
+    keys = _exported_keys(snapshot, request)
+    pieces = _pieces(snapshot.export(types=keys))
+    first = next(pieces, b"")
+    return Reply(first, content_type=f"{NDJSON}; charset=utf-8", stream=pieces)
+
+
+def _exported_keys(snapshot: GraphSnapshot, request: ExportRequest) -> list[str] | None:
+    """The tables of the requested types and tables; ``None`` for all."""
+    catalog = snapshot.catalog
+    nodes, edges = catalog.node_types, catalog.edge_types
+    keys: list[str] = []
+    for name in request.type_names or ():
+        matches = [types[name].table_key for types in (nodes, edges) if name in types]
+        if not matches:
+            raise InputError(f"unknown export type '{name}'", details={"type": name})
+        keys += matches
+    existing = {row.table_key for types in (nodes, edges) for row in types.values()}
+    for key in request.table_keys or ():
+        if key not in existing:
+            raise InputError(f"unknown export table '{key}'", details={"table_key": key})
+        keys.append(key)
+    return keys or None
+
+
+def _pieces(lines: Iterator[str]) -> Iterator[bytes]:
+    """Lines joined to pieces that are worth a write to a socket."""
+    piece: list[str] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size >= _EXPORT_PIECE:
+            yield ("\n".join(piece) + "\n").encode()
+            piece, size = [], 0
+    if piece:
+        yield ("\n".join(piece) + "\n").encode()

@@ -1,0 +1,310 @@
+"""Writes of a graph: mutations, loads, schema changes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from msgspec import UNSET
+
+from omnigraph.commit.receipts import LoadReceipt, Receipt
+from omnigraph.errors import (
+    BranchNotFound,
+    Conflict,
+    OmniGraphError,
+    PolicyDenied,
+    SchemaChangeRefused,
+)
+from omnigraph.lang.diagnostics import Source
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.records import dataclass
+from omnigraph.server.calls import Call, Headers, Reply
+from omnigraph.server.errors import RequestRefused
+from omnigraph.server.handlers.reading import MAIN
+from omnigraph.server.models.requests import IngestRequest, LoadParameters, SchemaApplyRequest
+from omnigraph.server.models.responses import (
+    ChangeOutput,
+    CommitOutput,
+    IngestOutput,
+    IngestTableOutput,
+    LoadedTypeOutput,
+    LoadOutput,
+    ReceiptOutput,
+    SchemaApplyOutput,
+)
+from omnigraph.write.load.job import LoadMode
+
+IF_COMMIT = "omnigraph-if-graph-commit"
+IDEMPOTENCY_KEY = "idempotency-key"
+COMMIT = "omnigraph-commit"
+_LONGEST_KEY = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WriteConditions:
+    """What a write requires of the history of its branch."""
+
+    if_commit: str | None
+    idempotency_key: str | None
+
+
+def conditions_of(call: Call) -> WriteConditions:
+    """The conditions in the headers of a request."""
+    if_commit = call.headers.one(IF_COMMIT)
+    if call.route.is_conditional and not if_commit:
+        raise RequestRefused(
+            400,
+            "missing_precondition",
+            "header 'Omnigraph-If-Graph-Commit' is required",
+            hint="name the commit that the branch must be at",
+        )
+    key = call.headers.one(IDEMPOTENCY_KEY)
+    if key is not None and not 1 <= len(key) <= _LONGEST_KEY:
+        raise RequestRefused(
+            400,
+            "bad_idempotency_key",
+            f"header 'Idempotency-Key' must have 1 to {_LONGEST_KEY} characters",
+        )
+    return WriteConditions(if_commit or None, key)
+
+
+# -- mutations -------------------------------------------------------------------------------
+
+
+def authorize_change(call: Call) -> None:
+    """A mutation needs ``change`` on its branch."""
+    call.require("change", call.body.branch or MAIN)
+
+
+def mutate(call: Call) -> Reply:
+    """Run a query that writes."""
+    request = call.body
+    return run_change(call, request.text, request.chosen, request.params, request.branch)
+
+
+def change(call: Call) -> Reply:
+    """Run a query that writes; the response is that of 0.8."""
+    request = call.body
+    return run_change(
+        call, request.text, request.chosen, request.params, request.branch, is_frozen=True
+    )
+
+
+def run_change(
+    call: Call,
+    text: str,
+    name: str | None,
+    params: Any,
+    branch: str | None,
+    *,
+    is_frozen: bool = False,
+) -> Reply:
+    """Commit a mutation."""
+    conditions = conditions_of(call)
+    graph = call.graph
+    mutation = graph.prepare_mutation(text, name)
+    receipt = mutation(
+        params,
+        branch or MAIN,
+        if_commit=conditions.if_commit,
+        idempotency_key=conditions.idempotency_key,
+        actor=call.actor,
+    )
+    output = ChangeOutput(
+        receipt.branch,
+        mutation.name,
+        receipt.affected_nodes,
+        receipt.affected_edges,
+        receipt.actor,
+        UNSET if is_frozen else commit_output(call, receipt.commit_id),
+        UNSET if is_frozen else ReceiptOutput.of(receipt),
+    )
+    return Reply.json(output, headers=commit_headers(call, receipt))
+
+
+def commit_output(call: Call, commit_id: str | None) -> CommitOutput | None:
+    """The commit of a write; ``None`` if it made none."""
+    return None if commit_id is None else CommitOutput.of(call.graph.commit(commit_id))
+
+
+def commit_headers(call: Call, receipt: Receipt) -> Headers:
+    """Names the commit, so that the client can ask any reader to include it."""
+    return note_commit(call, receipt.commit_id)
+
+
+def note_commit(call: Call, commit_id: str | None) -> Headers:
+    if commit_id is None:
+        return ()
+    call.process.metrics.commit(call.graph_id)
+    return ((COMMIT, commit_id),)
+
+
+# -- loads -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the rows of a load go."""
+
+    branch: str
+    base: str | None
+    mode: LoadMode
+
+
+def _target(request: IngestRequest | LoadParameters) -> _Target:
+    return _Target(request.branch or MAIN, request.from_, request.mode or LoadMode.MERGE)
+
+
+def _target_of(call: Call) -> _Target:
+    return _target(call.query if isinstance(call.body, bytes) else call.body)
+
+
+def authorize_load(call: Call) -> None:
+    """A load needs ``change`` on its branch; the fork of a missing one is checked by the load."""
+    call.require("change", _target_of(call).branch)
+
+
+def explain_denied_load(call: Call, denied: PolicyDenied) -> None:
+    """Whoever may read the graph learns that the branch does not exist."""
+    target = _target_of(call)
+    if target.base is None and call.allows("read", target.branch) is None:
+        try:
+            call.graph.snapshot(target.branch)
+        except BranchNotFound as error:
+            raise _unknown_branch(target.branch) from error
+    raise denied
+
+
+def load(call: Call) -> Reply:
+    """Load lines of JSON."""
+    return _ingest(call, is_frozen=False)
+
+
+def ingest(call: Call) -> Reply:
+    """Load lines of JSON; the response is that of 0.8."""
+    return _ingest(call, is_frozen=True)
+
+
+def _ingest(call: Call, *, is_frozen: bool) -> Reply:
+    request: IngestRequest = call.body
+    receipt = _run_load(call, request.data.encode("utf-8", "surrogatepass"))
+    output = IngestOutput(
+        call.uri,
+        receipt.branch,
+        request.from_,
+        receipt.branch_created,
+        _target(request).mode,
+        [IngestTableOutput(key, counts.affected) for key, counts in sorted(receipt.tables.items())],
+        receipt.actor,
+        UNSET if is_frozen else commit_output(call, receipt.commit_id),
+        UNSET if is_frozen else ReceiptOutput.of(receipt),
+    )
+    return Reply.json(output, headers=commit_headers(call, receipt))
+
+
+def load_ndjson(call: Call) -> Reply:
+    """Load the lines of the body."""
+    receipt = _run_load(call, call.body)
+    loaded: dict[str, list[LoadedTypeOutput]] = {"node": [], "edge": []}
+    for key, counts in sorted(receipt.tables.items()):
+        kind, _, name = key.partition(":")
+        loaded[kind].append(LoadedTypeOutput(name, counts.affected))
+    output = LoadOutput(
+        call.uri,
+        receipt.branch,
+        call.query.from_,
+        receipt.branch_created,
+        _target(call.query).mode,
+        loaded["node"],
+        loaded["edge"],
+        sum(rows.entities_loaded for kind in loaded.values() for rows in kind),
+        receipt.actor,
+        commit_output(call, receipt.commit_id),
+        ReceiptOutput.of(receipt),
+    )
+    return Reply.json(output, headers=commit_headers(call, receipt))
+
+
+def _run_load(call: Call, data: bytes) -> LoadReceipt:
+    target, conditions = _target_of(call), conditions_of(call)
+    denied = None
+    if target.base is not None:
+        # Without this right the load may still write to a branch that exists.
+        denied = call.allows("branch_create", target.base, target.branch)
+    try:
+        return call.graph.load(
+            io.BytesIO(data),
+            target.mode,
+            target.branch,
+            None if denied is not None else target.base,
+            format="ndjson",
+            engine="local",
+            if_commit=conditions.if_commit,
+            idempotency_key=conditions.idempotency_key,
+            actor=call.actor,
+        )
+    except BranchNotFound as error:
+        if denied is not None:
+            raise denied from error
+        if target.base is None:
+            raise _unknown_branch(target.branch) from error
+        raise
+
+
+def _unknown_branch(branch: str) -> BranchNotFound:
+    return BranchNotFound(
+        f"branch '{branch}' not found; pass `from` to create it", details={"branch": branch}
+    )
+
+
+# -- the schema ------------------------------------------------------------------------------
+
+
+def authorize_schema_apply(call: Call) -> None:
+    """A schema is applied to main; that of a cluster only by the cluster's own command."""
+    call.require("schema_apply", None, MAIN)
+    if call.state.is_cluster:
+        raise RequestRefused(
+            409,
+            "schema_managed_by_cluster",
+            "the schema of this graph is managed by its cluster: change it with "
+            "`omnigraph cluster apply` and restart the server",
+        )
+
+
+def apply_schema(call: Call) -> Reply:
+    """Change the schema of a graph that belongs to no cluster."""
+    request: SchemaApplyRequest = call.body
+    source = Source("<schema>", request.schema_source)
+    broken = call.serving.queries.breakages(compile_schema(source, is_new=True))
+    if broken:
+        raise SchemaChangeRefused(
+            "the schema breaks stored queries: "
+            + "; ".join(f"'{name}': {reason}" for name, reason in broken.items()),
+            hint="change the queries first, or keep what they use",
+            details={"queries": sorted(broken)},
+        )
+    try:
+        applied = call.graph.schema.apply(
+            request.schema_source,
+            allow_data_loss=request.allow_data_loss or False,
+            actor=call.actor,
+        )
+    except SchemaChangeRefused as error:
+        if "branches" in error.details:
+            raise _beside_branches(error) from error
+        raise
+    output = SchemaApplyOutput(
+        call.uri,
+        applied.supported,
+        applied.applied,
+        len(applied.steps),
+        applied.manifest_version,
+        [step.to_json() for step in applied.steps],
+        applied.commit_id,
+    )
+    return Reply.json(output, headers=note_commit(call, applied.commit_id))
+
+
+def _beside_branches(error: OmniGraphError) -> Conflict:
+    return Conflict(error.message, hint=error.hint, details=error.details)

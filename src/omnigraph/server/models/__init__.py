@@ -1,0 +1,1 @@
+"""The bodies of requests and responses. The names of classes and fields are the HTTP contract."""

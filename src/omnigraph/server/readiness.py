@@ -1,0 +1,43 @@
+"""``/readyz``: what a server serves, without a name of a graph, a branch or an actor."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from omnigraph.server.models.responses import ReadinessOutput, UnservedOutput
+from omnigraph.server.state import ServerState
+
+FORMAT = "format_refused"
+_ADVICE = {
+    FORMAT: "written by another format version: export the graph with the release that wrote it, "
+    "and load the export into a new graph",
+    "stored_query_invalid": "a stored query does not fit the schema",
+    "policy_invalid": "the policy is invalid",
+    "graph_not_found": "there is no graph at the address",
+}
+_OTHER = "the graph cannot be opened; the log of the server says why"
+DEFAULT_DENY = (
+    "default-deny: there are tokens but no policy, so only reads are allowed; "
+    "bind a policy to allow more"
+)
+
+
+def readiness(state: ServerState, *, is_draining: bool = False) -> ReadinessOutput:
+    """What is served, the reasons why graphs are not, and what an operator should know."""
+    counts: dict[str, int] = defaultdict(int)
+    for quarantine in state.unserved.values():
+        counts[quarantine.code] += 1
+    reasons = [
+        UnservedOutput(code, count, _ADVICE.get(code, _OTHER))
+        for code, count in sorted(counts.items())
+    ]
+    return ReadinessOutput(
+        "draining" if is_draining else "degraded" if reasons else "ready",
+        state.run_state,
+        state.digest,
+        state.revision,
+        len(state.graphs),
+        len(state.unserved),
+        reasons,
+        [DEFAULT_DENY] if state.run_state == "default_deny" else [],
+    )

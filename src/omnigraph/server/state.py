@@ -1,0 +1,169 @@
+"""What a process serves: an immutable generation of graphs, tokens and policy, and its machinery.
+
+A reload builds a new ``ServerState`` beside the old one and swaps it as a whole. Requests that have
+started finish on the generation they started with; open graphs are shared between generations.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, Protocol, TypeAlias
+
+from starlette.types import ASGIApp
+
+from omnigraph.api.graph import Graph
+from omnigraph.errors import CommitNotFound, PolicyDenied
+from omnigraph.policy.actions import Action
+from omnigraph.policy.decision import Decision
+from omnigraph.records import dataclass
+from omnigraph.server.admission import Admission, ReadAdmission
+from omnigraph.server.bodies import BodyTimes
+from omnigraph.server.config import ServerConfig
+from omnigraph.server.lanes import Lanes
+from omnigraph.server.metrics import Metrics
+from omnigraph.server.request_log import RequestLog
+from omnigraph.server.stored_queries import StoredQueries
+
+Role: TypeAlias = Literal["all", "reader", "writer"]
+_SEEN_COMMITS = 256
+
+
+class Tokens(Protocol):
+    """Who a token belongs to."""
+
+    @property
+    def is_empty(self) -> bool: ...
+    def actor_of(self, token: str) -> str | None: ...
+
+
+class Decisions(Protocol):
+    """Who may do what, on each graph and on the server."""
+
+    def decide(
+        self,
+        graph_id: str | None,
+        actor: str | None,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> Decision: ...
+
+    def hides_graph(self, graph_id: str, actor: str | None) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A graph that is declared but not served."""
+
+    graph_id: str
+    code: str
+    message: str
+
+
+class ServedGraph:
+    """One open graph and its stored queries."""
+
+    def __init__(self, graph_id: str, graph: Graph, queries: StoredQueries) -> None:
+        self.graph_id = graph_id
+        self.graph = graph
+        self.queries = queries
+        self.uri = graph.uri
+        self._seen: OrderedDict[str, None] = OrderedDict()
+
+    def see(self, commit_id: str) -> None:
+        """Make sure that reads include a commit, which the client knows from a response.
+
+        Every read looks for newer commits itself; only an object store that lists them late needs
+        a refresh.
+        """
+        if commit_id in self._seen:
+            return
+        try:
+            self.graph.commit(commit_id)
+        except CommitNotFound:
+            self.graph.refresh()
+        self._seen[commit_id] = None
+        while len(self._seen) > _SEEN_COMMITS:
+            self._seen.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One generation of what a server serves."""
+
+    config: ServerConfig
+    tokens: Tokens
+    access: Decisions
+    run_state: Literal["open", "default_deny", "policy"]
+    graphs: Mapping[str, ServedGraph]
+    unserved: Mapping[str, Quarantine]
+    is_cluster: bool = False
+    """Whether schemas are changed by ``cluster apply`` only."""
+    digest: str = ""
+    revision: int | None = None
+
+    @property
+    def only_graph(self) -> str | None:
+        """The graph whose routes exist without a prefix too, if there is one."""
+        declared = [*self.graphs, *self.unserved]
+        return declared[0] if self.config.flat and len(declared) == 1 else None
+
+
+class ServerProcess:
+    """One process of a server: the current state, and what lives as long as the process."""
+
+    def __init__(
+        self,
+        state: ServerState,
+        *,
+        role: Role = "all",
+        lanes: Lanes,
+        admission: Admission,
+        reads: ReadAdmission,
+        metrics: Metrics,
+        log: RequestLog,
+        forwarder: ASGIApp | None = None,
+        times: BodyTimes = BodyTimes(),  # noqa: B008 - immutable
+        reload: Callable[[], Awaitable[None]] | None = None,
+        gather_metrics: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> None:
+        self.state = state
+        self.role: Role = role
+        self.lanes = lanes
+        self.admission = admission
+        self.reads = reads
+        self.metrics = metrics
+        self.log = log
+        self.forwarder = forwarder
+        """Relays writes to the writer process; only in a reader."""
+        self.times = times
+        self.reload = reload
+        """Puts changed tokens, policies and graphs in force in all processes, or raises."""
+        self.gather_metrics = gather_metrics
+        """The metrics of all processes."""
+        self.is_draining = False
+
+    def swap(self, state: ServerState) -> None:
+        """Put a new generation in force."""
+        self.state = state
+
+
+class CurrentGate:
+    """The engine's gate for one graph: asks whatever policy is in force at that moment."""
+
+    def __init__(self, graph_id: str, access: Callable[[], Decisions]) -> None:
+        self._graph_id = graph_id
+        self._access = access
+
+    def check(
+        self,
+        actor: str | None,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> None:
+        """Raise ``PolicyDenied`` unless the actor may do this."""
+        decision = self._access().decide(self._graph_id, actor, action, branch, target)
+        if not decision.allowed:
+            raise PolicyDenied(decision.message)

@@ -1,0 +1,150 @@
+"""The table of routes: complete, authorised, limited; and equal to the contract of 0.8.0."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.policy.actions import ACTIONS
+from omnigraph.server.matching import RouteTable
+from omnigraph.server.openapi import document, document_text
+from omnigraph.server.routes import ROUTES
+from tests.server.contract import contract, operations
+from tests.server.serving import QUERIES, ListedAccess, open_served, serving
+
+DOCS = Path(__file__).parents[2] / "docs"
+OPEN = {"health", "ready", "openapi"}
+BODIES: dict[str, Any] = {
+    "cluster_query": {"query": "q"},
+    "cluster_read": {"query_source": "q"},
+    "cluster_mutate": {"query": "q"},
+    "cluster_mutate_if_graph_commit": {"query": "q"},
+    "cluster_change": {"query": "q"},
+    "cluster_load": {"data": ""},
+    "cluster_ingest": {"data": ""},
+    "cluster_applySchema": {"schema_source": ""},
+    "cluster_createBranch": {"name": "b"},
+    "cluster_mergeBranches": {"source": "b"},
+    "cluster_export": {},
+}
+
+
+def test_every_route_has_an_action_and_a_limit() -> None:
+    assert {route.operation_id for route in ROUTES if route.action is None} == OPEN
+    assert {route.operation_id for route in ROUTES if route.scope == "open"} == OPEN
+    for route in ROUTES:
+        assert (route.body_limit > 0) == (route.method in ("POST", "PUT"))
+        assert route.request is None or route.body_limit > 0
+        assert route.response is not None or route.operation_id in (
+            "openapi",
+            "metrics",
+            "cluster_export",
+        )
+
+
+def test_names_and_paths_are_distinct() -> None:
+    assert len({route.operation_id for route in ROUTES}) == len(ROUTES)
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
+
+
+def test_the_table_has_every_operation_of_the_contract() -> None:
+    ours = {route.operation_id: route for route in ROUTES}
+    for listed in operations():
+        route = ours[listed["operation_id"]]
+        assert (route.method, route.path) == (listed["method"], listed["path"])
+        assert route.deprecated == listed["deprecated"]
+        assert route.since == "0.8"
+        assert route.body_limit == (listed["body_limit_bytes"] or 0)
+        if listed["policy"] is not None:
+            assert route.action is not None
+            assert route.action in listed["policy"]["action"]
+        assert (route.lane == "write") == (listed["admission"] is True)
+    newer = {route.operation_id for route in ROUTES if route.since != "0.8"}
+    assert newer == ours.keys() - {listed["operation_id"] for listed in operations()}
+
+
+@pytest.mark.parametrize("flavour", ["denied", "hidden"])
+def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path) -> None:
+    """Denied actions never reach a handler, and a hidden graph looks like an absent one."""
+    access = ListedAccess()
+    with open_served(tmp_path / "g.omni") as graph:
+        if flavour == "denied":
+            access.denied = set(ACTIONS)
+        else:
+            access.hidden = {("g", "ana")}
+            access.denied = {"graph_list", "admin", "config_manage"}
+        with serving({"g": graph}, queries=QUERIES, tokens={"t": "ana"}, access=access) as server:
+            client = server.client("t")
+            for route in ROUTES:
+                if route.action is None:
+                    continue
+                path = route.path.replace("{graph_id}", "g").replace("{name}", "adults")
+                path = path.replace("{branch}", "b").replace("{commit_id}", "c")
+                headers = {"Omnigraph-If-Graph-Commit": "c"}
+                if route.operation_id == "cluster_load_ndjson":
+                    headers["Content-Type"] = "application/x-ndjson"
+                body = BODIES.get(route.operation_id)
+                answer = client.request(route.method, path, body, headers=headers)
+                is_masked = route.action == "invoke_query" or flavour == "hidden"
+                expected = 404 if is_masked and route.scope == "graph" else 403
+                assert answer.status == expected, (route.operation_id, answer.body)
+                if flavour == "hidden" and route.scope == "graph":
+                    absent = client.request(
+                        route.method, path.replace("/g/", "/absent/"), body, headers=headers
+                    )
+                    assert _shape(answer.json, "g") == _shape(absent.json, "absent")
+
+
+def _shape(body: dict[str, Any], graph_id: str) -> str:
+    body = {**body, "request_id": ""}
+    return json.dumps(body).replace(f"'{graph_id}'", "'?'")
+
+
+# -- the document ----------------------------------------------------------------------------
+
+
+def test_the_checked_in_document_is_the_served_one() -> None:
+    """Run `make docs` after a change of the table."""
+    assert (DOCS / "openapi.json").read_text("utf-8") == document_text()
+
+
+def test_the_document_lists_exactly_the_routes() -> None:
+    listed = {
+        (method.upper(), path): operation["operationId"]
+        for path, methods in document()["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert listed == {(route.method, route.path): route.operation_id for route in ROUTES}
+
+
+def test_the_document_follows_the_contract() -> None:
+    made = document()
+    assert made["openapi"] == "3.1.0"
+    assert made["info"]["title"] == "Omnigraph API"
+    assert made["components"]["securitySchemes"] == {
+        "bearer_token": {"type": "http", "scheme": "bearer"}
+    }
+    names = made["components"]["schemas"].keys()
+    names_080 = contract()["schemas"].keys() - {"InvokeStoredQueryResponse"}
+    assert names_080 <= names, names_080 - names
+    for path, methods in made["paths"].items():
+        for operation in methods.values():
+            has_security = operation.get("security") == [{"bearer_token": []}]
+            assert has_security == (operation["operationId"] not in OPEN)
+            if "{graph_id}" in path:
+                first = operation["parameters"][0]
+                assert (first["name"], first["in"], first["required"]) == ("graph_id", "path", True)
+    is_open = json.dumps(document(is_open=True))
+    assert "bearer_token" not in is_open
+    assert '"security"' not in is_open
+
+
+def test_a_literal_segment_wins_over_a_parameter() -> None:
+    table = RouteTable(ROUTES)
+    assert table.match(("graphs", "g", "branches", "merge")).allowed == "POST"  # type: ignore[union-attr]
+    assert table.match(("graphs", "g", "branches", "")) is None
+    assert table.match(("graphs", "", "schema")) is None
+    assert table.match(("graphs", "g")) is None
