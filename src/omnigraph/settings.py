@@ -189,6 +189,18 @@ number from 1 on
     require_all_graphs = _flag("OMNIGRAPH_REQUIRE_ALL_GRAPHS")
     """A server does not start if one of its graphs cannot be served."""
 
+    accepted_token = _text("OMNIGRAPH_SERVER_BEARER_TOKEN", is_secret=True)
+    """A token that a server accepts, of the actor ``default``."""
+
+    accepted_tokens_file = _text("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE")
+    """A JSON file with the tokens that a server accepts, by actor."""
+
+    accepted_tokens_json = _text("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", is_secret=True)
+    """The same as JSON text, if there is no file."""
+
+    accepted_tokens_aws_secret = _text("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET")
+    """The tokens of a server in AWS Secrets Manager; refused."""
+
     actor_writes = _text("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX")
     """How many writes of one actor a server runs at a time; 16 if empty or invalid."""
 
@@ -274,6 +286,16 @@ number from 1 on
         """
         values = os.environ if environ is None else environ
         return values.get(f"OMNIGRAPH_TOKEN_{name.upper().replace('-', '_')}", "").strip()
+
+    @staticmethod
+    def referenced(name: str, environ: Mapping[str, str] | None = None) -> str:
+        """The variable that a configuration file refers to as ``${NAME}``; empty if not set.
+
+        >>> Settings.referenced("LAB_KEY", {"LAB_KEY": " abc "})
+        'abc'
+        """
+        values = os.environ if environ is None else environ
+        return values.get(name, "").strip()
 
     def operator_directory(self) -> str | None:
         """The directory of the operator's configuration; none if there is no home directory.

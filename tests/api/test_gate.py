@@ -28,6 +28,17 @@ ROWS = [{"type": "Doc", "data": {"slug": "n"}}]
 Request = tuple[str, str | None, str | None]
 
 
+EVERYTHING = """
+version: 1
+groups: {all: [ana]}
+rules:
+  - id: everything
+    allow:
+      actors: {group: all}
+      actions: [read, change, schema_apply, branch_create, branch_delete, branch_merge, admin]
+"""
+
+
 class Recorder:
     """A gate that notes what it is asked, and allows or refuses everything."""
 
@@ -260,12 +271,10 @@ def test_a_writer_asks_first_and_a_refusal_leaves_the_graph_alone(uri, content, 
 
 
 def test_a_writer_without_an_actor_is_refused(uri, content, tmp_path):
-    gate = Recorder(allows=True)
-    with open_graph(uri, gate, actor=None) as graph:
+    with open_graph(uri, Policy.parse(EVERYTHING), actor=None) as graph:
         for call, _ in WRITERS.values():
             with pytest.raises(PolicyDenied, match=r"^no actor for engine-layer policy check"):
                 call(graph, tmp_path)
-    assert gate.requests == []
     assert files_of(uri) == content
 
 
@@ -320,7 +329,7 @@ def test_init_asks_before_it_creates_anything(tmp_path):
         Graph.init(tmp_path / "g.omni", SCHEMA, policy=gate, actor="ana")
     assert gate.requests == [("ana", "schema_apply", None, "main")]
     with pytest.raises(PolicyDenied, match="no actor for engine-layer policy check"):
-        Graph.init(tmp_path / "g.omni", SCHEMA, policy=Recorder(allows=True))
+        Graph.init(tmp_path / "g.omni", SCHEMA, policy=Policy.parse(EVERYTHING))
     assert os.listdir(tmp_path) == []
 
 

@@ -20,7 +20,8 @@ class WriteGate(Protocol):
 
         ``action`` is one of the actions of ``docs/policy.md``; ``branch`` is the branch that is
         changed or read from, ``target`` the one that is created, deleted, merged into, or given a
-        schema. A graph without an actor refuses to write before it asks.
+        schema. ``actor`` is ``None`` if neither the call nor the handle says who acts: refuse it,
+        as ``Policy`` does.
 
         >>> class ReadersOnly:
         ...     def check(self, actor, action, branch=None, target=None):

@@ -33,7 +33,6 @@ from omnigraph.commit.names import normal_branch
 from omnigraph.commit.opening import open_contract
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import EmbeddingConfig
-from omnigraph.errors import PolicyDenied
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
@@ -97,8 +96,6 @@ class Graph(GraphQueries, GraphMerging):
         from omnigraph.commit.lifecycle import init_graph
 
         if policy is not None:
-            if actor is None:
-                raise PolicyDenied.without_actor("schema_apply")
             policy.check(actor, "schema_apply", None, "main")
         source = source_of(schema, "<schema>", local_files=local_files)
         # Before anything is created: an invalid schema leaves nothing behind.
@@ -138,8 +135,8 @@ class Graph(GraphQueries, GraphMerging):
         arguments or the data name is refused.
 
         ``policy``, for example a ``Policy``, decides about each write before it begins. The actor
-        is that of the call or of the handle; without one, every write is refused. Reads are not
-        checked.
+        is that of the call or of the handle; without one, a ``Policy`` refuses every write. Reads
+        are not checked.
 
         Raises:
             NotFound: there is no graph at ``uri``.

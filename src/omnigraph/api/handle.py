@@ -23,7 +23,7 @@ from omnigraph.commit.schema.history import contract_at
 from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
-from omnigraph.errors import Closed, PolicyDenied, ReadOnly
+from omnigraph.errors import Closed, ReadOnly
 from omnigraph.escaping import escape
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.catalog import Catalog
@@ -188,8 +188,6 @@ class Handle:
         self.check_open()
         author = actor or self.actor
         if self.policy is not None:
-            if author is None:
-                raise PolicyDenied.without_actor(action)
             self.policy.check(author, action, branch, target)
         return author
 

@@ -141,9 +141,10 @@ def resolve_address(arguments: argparse.Namespace, operator: OperatorConfig) -> 
                 f"a cluster scope is not valid for graph data commands such as `{arguments.label}`",
                 hint="address its server with --server, or one graph with --store",
             )
-        from omnigraph.cli.cluster_graphs import find_cluster_graph
+        from omnigraph.cluster.location import cluster_root, find_graph
 
-        return find_cluster_graph(scope.target, scope.graph, operator)
+        root = cluster_root(operator.clusters.get(scope.target, scope.target))
+        return find_graph(scope.target, root, scope.graph, Settings.from_environ())
     if is_http(scope.target):
         if is_direct:
             raise _needs_storage(arguments.label, f"'{scope.target}' is a remote server")

@@ -17,6 +17,7 @@ from omnigraph.cli.output.report import show_report, yes_no
 from omnigraph.cli.scopes import is_http
 from omnigraph.cli.targets import echo, open_graph, resolve_target
 from omnigraph.errors import AlreadyInitialized, InputError
+from omnigraph.settings import Settings
 
 if TYPE_CHECKING:
     from omnigraph.lang.schema.migrate import MigrationPlan
@@ -32,7 +33,7 @@ def add_init(parser: argparse.ArgumentParser) -> None:
 
 def run_init(arguments: argparse.Namespace) -> int:
     """Creates an empty graph with a schema. Missing directories are created."""
-    from omnigraph.cli.cluster_graphs import refuse_inside_cluster
+    from omnigraph.cluster.location import refuse_inside_cluster
 
     load_operator_config()
     uri: str = arguments.new
@@ -41,7 +42,7 @@ def run_init(arguments: argparse.Namespace) -> int:
             "`init` is a direct (storage-native) command and needs direct storage access; "
             f"'{uri}' is a remote server"
         )
-    refuse_inside_cluster(uri)
+    refuse_inside_cluster(uri, Settings.from_environ())
     schema = files.text_or_path(arguments.schema)
     from omnigraph.api.graph import Graph
 
@@ -167,10 +168,10 @@ def _step_lines(steps: Sequence[Any]) -> Iterator[str]:
 
 def run_schema_apply(arguments: argparse.Namespace) -> int:
     """Changes the schema and migrates the data, in one commit."""
-    from omnigraph.cli.cluster_graphs import refuse_inside_cluster
+    from omnigraph.cluster.location import refuse_inside_cluster
 
     target = resolve_target(arguments)
-    refuse_inside_cluster(target.storage("schema apply"))
+    refuse_inside_cluster(target.storage("schema apply"), Settings.from_environ())
     values = {} if arguments.values is None else parse_params(arguments.values, "--values")
     if not arguments.dry_run:
         echo(arguments, target)

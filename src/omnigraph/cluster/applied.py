@@ -1,0 +1,360 @@
+"""What a server may serve of a cluster: the applied graphs with queries, policies and providers.
+
+Everything comes from the ledger and the blobs that it names, verified by their digests. A problem
+that concerns one graph only sets that graph aside; every other one fails the whole reading, and all
+problems are reported at once. Blobs of graphs that are set aside are not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import field
+
+from omnigraph.api.handle import parse_location
+from omnigraph.cluster.diagnostics import ClusterDiagnostic, not_ready
+from omnigraph.cluster.ledger import (
+    ClusterSidecar,
+    EmbeddingProfile,
+    LedgerProblem,
+    LedgerResource,
+    LedgerState,
+    parse_address,
+    read_cluster_sidecar,
+    read_state,
+)
+from omnigraph.cluster.location import LEDGER, graph_uri
+from omnigraph.errors import OmniGraphError, StorageError, StorageMissing
+from omnigraph.records import dataclass
+from omnigraph.settings import Settings
+from omnigraph.storage.objects.store import ObjectStore
+
+RECOVERIES = "__cluster/recoveries"
+RESOURCES = "__cluster/resources"
+CLUSTER = "cluster"
+"""The binding of a policy to the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedQuery:
+    """A stored query: its name, and the text of the file that declares it."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPolicy:
+    """A policy bundle and what it is bound to: ``cluster`` or ``graph.<id>``."""
+
+    name: str
+    text: str
+    bindings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedGraph:
+    """A graph of the ledger."""
+
+    graph_id: str
+    uri: str
+    queries: tuple[AppliedQuery, ...] = ()
+    policy: AppliedPolicy | None = None
+    embedding: EmbeddingProfile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCluster:
+    """The applied state of a cluster."""
+
+    root: str
+    revision: int
+    digest: str
+    """The SHA-256 of the ledger."""
+    graphs: tuple[AppliedGraph, ...]
+    quarantined: Mapping[str, ClusterDiagnostic] = field(default_factory=dict)
+    """Graphs that cannot be served now, with the reason."""
+    server_policy: AppliedPolicy | None = None
+    bound: frozenset[str] = frozenset()
+    """Everything that any policy is bound to, also graphs that are set aside."""
+    warnings: tuple[ClusterDiagnostic, ...] = ()
+
+
+def read_applied(root: str, settings: Settings) -> AppliedCluster:
+    """Read the applied state of a cluster; raises ``ServerNotReady`` with all its problems."""
+    return _Reader(root, settings).read()
+
+
+class _Reader:
+    def __init__(self, root: str, settings: Settings) -> None:
+        self._root = root
+        self._location = parse_location(root, None, settings)
+        self._objects: ObjectStore | None = None
+        self._problems: list[ClusterDiagnostic] = []
+        self._warnings: list[ClusterDiagnostic] = []
+        self._pending: dict[str, ClusterDiagnostic] = {}
+
+    def read(self) -> AppliedCluster:
+        if not self._location.is_missing():
+            # Opening the objects of a missing directory would create it.
+            self._objects = ObjectStore(self._location)
+        self._read_sidecars()
+        text, state = self._read_ledger()
+        policies = self._policies(state)
+        graphs = [
+            self._graph(names[0], resource, state, policies)
+            for address, resource in sorted(state.resources.items())
+            for kind, names in [_parts(address)]
+            if kind == "graph" and names[0] not in self._pending
+        ]
+        self._check_providers(state)
+        self._check_owners(state)
+        if self._problems:
+            raise not_ready(self._root, self._problems)
+        existing = {names[0] for kind, names in map(_parts, state.resources) if kind == "graph"}
+        return AppliedCluster(
+            root=self._location.uri,
+            revision=state.state_revision,
+            digest=hashlib.sha256(text.encode("utf-8")).hexdigest(),
+            graphs=tuple(graphs),
+            quarantined={name: why for name, why in self._pending.items() if name in existing},
+            server_policy=policies.get(CLUSTER),
+            bound=frozenset(
+                _normal(binding)
+                for address, resource in state.resources.items()
+                if _parts(address)[0] == "policy"
+                for binding in resource.applies_to or ()
+            ),
+            warnings=tuple(self._warnings),
+        )
+
+    def _problem(self, code: str, path: str, message: str) -> None:
+        self._problems.append(ClusterDiagnostic(code, path, message))
+
+    # -- sidecars and ledger ----------------------------------------------------------------
+
+    def _read_sidecars(self) -> None:
+        if self._objects is None:
+            return
+        try:
+            names = [name for name in self._objects.list(RECOVERIES) if name.endswith(".json")]
+        except StorageError as error:
+            self._problem("recovery_sidecar_read_error", RECOVERIES, error.message)
+            return
+        for name in names:
+            path = f"{RECOVERIES}/{name}"
+            try:
+                sidecar = read_cluster_sidecar(self._objects.read(path), path)
+            except LedgerProblem as problem:
+                self._problems.append(problem.diagnostic)
+            except StorageError as error:
+                self._problem("recovery_sidecar_read_error", path, error.message)
+            else:
+                self._note_pending(sidecar, path)
+
+    def _note_pending(self, sidecar: ClusterSidecar, path: str) -> None:
+        if not sidecar.graph_id.strip():
+            self._problem(
+                "cluster_recovery_unattributed", path, "the sidecar does not name its graph"
+            )
+            return
+        pending = ClusterDiagnostic(
+            "cluster_recovery_pending",
+            path,
+            f"{sidecar.kind} of graph '{sidecar.graph_id}' was interrupted; run cluster apply",
+            "warning",
+        )
+        self._pending[sidecar.graph_id] = pending
+        self._warnings.append(pending)
+
+    def _read_ledger(self) -> tuple[str, LedgerState]:
+        try:
+            if self._objects is None:
+                raise StorageMissing("there is no such directory")
+            text = self._objects.read(LEDGER)
+            return text, read_state(text, LEDGER)
+        except StorageMissing:
+            self._problem(
+                "cluster_state_missing", LEDGER, "there is no ledger; run cluster import and apply"
+            )
+        except StorageError as error:
+            self._problem("state_read_error", LEDGER, error.message)
+        except LedgerProblem as problem:
+            self._problems.append(problem.diagnostic)
+        raise not_ready(self._root, self._problems)
+
+    # -- resources ----------------------------------------------------------------------------
+
+    def _payload(self, address: str, path: str, digest: str) -> str:
+        """The text of a blob; empty after noting why it cannot be used."""
+        assert self._objects is not None
+        try:
+            content = self._objects.read_bytes(path)
+        except StorageMissing:
+            self._problem("catalog_payload_missing", address, f"'{path}' does not exist")
+            return ""
+        except OmniGraphError as error:
+            self._problem("catalog_payload_read_error", address, error.message)
+            return ""
+        if hashlib.sha256(content).hexdigest() != digest:
+            self._problem(
+                "catalog_payload_digest_mismatch",
+                address,
+                f"the content of '{path}' is not what was applied",
+            )
+            return ""
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError:
+            self._problem("catalog_payload_read_error", address, f"'{path}' is not UTF-8 text")
+            return ""
+
+    def _policies(self, state: LedgerState) -> dict[str, AppliedPolicy]:
+        """The policy of each binding that is served."""
+        policies: dict[str, AppliedPolicy] = {}
+        for address, resource in sorted(state.resources.items()):
+            kind, names = _parts(address)
+            if kind != "policy":
+                continue
+            if not resource.applies_to:
+                self._problem(
+                    "policy_bindings_missing", address, "the ledger has no bindings for the policy"
+                )
+                continue
+            bindings = tuple(sorted({_normal(binding) for binding in resource.applies_to}))
+            served = [binding for binding in bindings if self._serves(address, binding, state)]
+            if not served:
+                continue
+            path = f"{RESOURCES}/policy/{names[0]}/{resource.digest}.yaml"
+            text = self._payload(address, path, resource.digest)
+            policy = AppliedPolicy(names[0], text, bindings)
+            for binding in served:
+                if binding in policies:
+                    self._problem(
+                        "duplicate_policy_binding",
+                        address,
+                        f"policy '{policies[binding].name}' is bound to '{binding}' too",
+                    )
+                policies.setdefault(binding, policy)
+        return policies
+
+    def _serves(self, address: str, binding: str, state: LedgerState) -> bool:
+        if binding == CLUSTER:
+            return True
+        parts = parse_address(binding)
+        if parts is None or parts[0] != "graph":
+            self._problem(
+                "wrong_kind_reference", address, f"'{binding}' is neither a graph nor the cluster"
+            )
+            return False
+        if binding not in state.resources:
+            self._problem("dangling_graph_reference", address, f"'{binding}' is not in the ledger")
+            return False
+        return parts[1][0] not in self._pending
+
+    def _graph(
+        self,
+        graph: str,
+        resource: LedgerResource,
+        state: LedgerState,
+        policies: Mapping[str, AppliedPolicy],
+    ) -> AppliedGraph:
+        queries = []
+        for address, query in sorted(state.resources.items()):
+            kind, names = _parts(address)
+            if kind == "query" and names[0] == graph:
+                path = f"{RESOURCES}/query/{graph}/{names[1]}/{query.digest}.gq"
+                queries.append(AppliedQuery(names[1], self._payload(address, path, query.digest)))
+        return AppliedGraph(
+            graph,
+            graph_uri(self._location.uri, graph),
+            tuple(queries),
+            policies.get(f"graph.{graph}"),
+            self._provider(f"graph.{graph}", resource.embedding_provider, state),
+        )
+
+    def _provider(
+        self, address: str, provider: str | None, state: LedgerState
+    ) -> EmbeddingProfile | None:
+        if provider is None:
+            return None
+        parts = parse_address(provider)
+        if parts is None or parts[0] != "provider" or parts[1][0] != "embedding":
+            self._problem(
+                "wrong_kind_reference", address, f"'{provider}' is not an embedding provider"
+            )
+            return None
+        if provider not in state.resources:
+            self._problem(
+                "embedding_provider_missing", address, f"'{provider}' is not in the ledger"
+            )
+            return None
+        return state.resources[provider].embedding_profile
+
+    def _check_providers(self, state: LedgerState) -> None:
+        for address, resource in sorted(state.resources.items()):
+            if _parts(address)[0] != "provider":
+                continue
+            profile = resource.embedding_profile
+            if profile is None:
+                self._problem(
+                    "embedding_provider_profile_missing", address, "the ledger has no profile"
+                )
+            elif profile_digest(profile) != resource.digest:
+                self._problem(
+                    "embedding_provider_digest_mismatch",
+                    address,
+                    "the profile is not what was applied",
+                )
+            elif profile.api_key is not None and key_variable(profile) is None:
+                self._problem(
+                    "embedding_api_key_inline", address, "api_key must be a variable: ${NAME}"
+                )
+
+    def _check_owners(self, state: LedgerState) -> None:
+        """Queries and schemas belong to graphs that exist."""
+        for address in sorted(state.resources):
+            kind, names = _parts(address)
+            if kind in ("query", "schema") and f"graph.{names[0]}" not in state.resources:
+                self._problem(
+                    "dangling_graph_reference", address, f"'graph.{names[0]}' is not in the ledger"
+                )
+
+
+def _parts(address: str) -> tuple[str, tuple[str, ...]]:
+    """The kind and names of an address of a ledger, which were checked when it was read."""
+    parts = parse_address(address)
+    assert parts is not None
+    return parts
+
+
+def _normal(binding: str) -> str:
+    """A binding as the ledger has it: a bare graph id is ``graph.<id>``."""
+    return binding if binding == CLUSTER or "." in binding else f"graph.{binding}"
+
+
+def profile_digest(profile: EmbeddingProfile) -> str:
+    """The digest of a provider: its fields in their order, absent ones omitted.
+
+    >>> profile_digest(EmbeddingProfile("mock"))[:8]
+    '609029fe'
+    """
+    fields = {
+        name: getattr(profile, name)
+        for name in ("kind", "base_url", "model", "api_key")
+        if getattr(profile, name) is not None
+    }
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(b"embedding-provider\0" + text.encode("utf-8")).hexdigest()
+
+
+def key_variable(profile: EmbeddingProfile) -> str | None:
+    """The variable with the key of a provider; ``None`` if there is none.
+
+    >>> key_variable(EmbeddingProfile("openai", api_key="${LAB_KEY}"))
+    'LAB_KEY'
+    """
+    key = profile.api_key or ""
+    name = key[2:-1] if key.startswith("${") and key.endswith("}") else ""
+    return name if name.isascii() and name.isidentifier() else None

@@ -1,0 +1,207 @@
+"""Who may do what on a server: its run state, and the decision about each request.
+
+The run state follows from what is declared: tokens, and policies in the ledger, also those of
+graphs that cannot be served. A server whose only policy belongs to a damaged graph is not open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import cast
+
+from omnigraph.api.gate import WriteGate
+from omnigraph.errors import PolicyDenied, ServerNotReady
+from omnigraph.policy.actions import IMPLIED, Action
+from omnigraph.policy.decision import Decider, Decision
+from omnigraph.policy.policy import Policy
+from omnigraph.records import dataclass
+from omnigraph.server.boot import BootPlan
+from omnigraph.server.tokens import TokenTable
+
+DEFAULT_DENY = (
+    "the server runs in default-deny mode for this graph: tokens are configured, but no policy "
+    "bundle is bound to the graph, so only 'read' is allowed; bind a bundle and run `cluster "
+    "apply`, or start `omnigraph serve` with --policy"
+)
+SERVER_SCOPE = (
+    "server-scoped actions need an explicit cluster policy bundle: bind one to `cluster` and run "
+    "`cluster apply`"
+)
+_OPEN = "the server is open: it has neither tokens nor policies"
+_DEFAULT_ALLOWED = frozenset({"read", *IMPLIED["read"]})
+
+
+class RunState(Enum):
+    """How a server decides."""
+
+    OPEN = "open"
+    """No tokens and no policies, on request: everything is allowed on graphs."""
+    DEFAULT_DENY = "default-deny"
+    """Tokens without policies: every actor may read, and nothing else."""
+    POLICY = "policy"
+    """Policies decide; a graph without one is in default-deny."""
+
+
+def classify(tokens: TokenTable, plan: BootPlan, unauthenticated: bool) -> RunState:
+    """The run state; raises ``ServerNotReady`` where serving would be unsafe or useless."""
+    if tokens.is_empty:
+        if plan.has_policies:
+            raise ServerNotReady(
+                "policies are bound, but there are no bearer tokens: every request would be "
+                "refused",
+                hint="set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE to a JSON file of actors and tokens",
+            )
+        if not unauthenticated:
+            raise ServerNotReady(
+                "there are neither bearer tokens nor policies; pass --unauthenticated to let "
+                "everybody who can connect read and write",
+                hint="or set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE to a JSON file of actors and "
+                "tokens",
+            )
+        return RunState.OPEN
+    return RunState.POLICY if plan.has_policies else RunState.DEFAULT_DENY
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEvent:
+    """A decision, for the log; it has names of branches, and no values of data."""
+
+    graph_id: str | None
+    actor: str | None
+    action: str
+    branch: str | None
+    target: str | None
+    allowed: bool
+    rule: str | None
+
+
+OnDecision = Callable[[DecisionEvent], None]
+
+
+class Access:
+    """Decides about the requests to a server. Immutable: a reload makes another one."""
+
+    def __init__(
+        self,
+        state: RunState,
+        policies: Mapping[str, Decider] | None = None,
+        server_policy: Decider | None = None,
+        *,
+        is_loopback: bool = False,
+        on_decision: OnDecision | None = None,
+    ) -> None:
+        self.state = state
+        self._policies = dict(policies or {})
+        self._server_policy = server_policy
+        self._is_loopback = is_loopback
+        self._on_decision = on_decision
+
+    @classmethod
+    def from_plan(
+        cls,
+        plan: BootPlan,
+        state: RunState,
+        *,
+        is_loopback: bool = False,
+        on_decision: OnDecision | None = None,
+    ) -> Access:
+        """The access rules of a plan, whose policies were checked when it was made."""
+        policies = {
+            graph.graph_id: Policy.parse(graph.policy_text, name=graph.policy_name or "policy")
+            for graph in plan.graphs
+            if graph.policy_text is not None
+        }
+        server_policy = None
+        if plan.server_policy_text is not None:
+            name = plan.server_policy_name or "policy"
+            server_policy = Policy.parse(plan.server_policy_text, name=name, scope="server")
+        return cls(state, policies, server_policy, is_loopback=is_loopback, on_decision=on_decision)
+
+    def decide(
+        self,
+        graph_id: str | None,
+        actor: str | None,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> Decision:
+        """Whether a request is allowed; without a graph it is one to the server itself.
+
+        Only the names of the request count, never whether they exist.
+        """
+        decision = self.evaluate(graph_id, actor, action, branch, target)
+        if self._on_decision is not None:
+            self._on_decision(
+                DecisionEvent(
+                    graph_id, actor, action, branch, target, decision.allowed, decision.rule
+                )
+            )
+        return decision
+
+    def evaluate(
+        self,
+        graph_id: str | None,
+        actor: str | None,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> Decision:
+        """``decide`` without an event for the log."""
+        if graph_id is None:
+            return self._decide_server(actor, action)
+        if self.state is RunState.OPEN:
+            return Decision(True, None, _OPEN)
+        if actor is None:
+            return Decision(False, None, PolicyDenied.without_actor(action).message)
+        policy = self._policies.get(graph_id)
+        if policy is not None:
+            return policy.decide(actor, action, branch, target)
+        return Decision(action in _DEFAULT_ALLOWED, None, DEFAULT_DENY)
+
+    def _decide_server(self, actor: str | None, action: Action) -> Decision:
+        if self.state is RunState.OPEN:
+            # Whoever can connect runs on this machine, and may see what it serves.
+            return Decision(self._is_loopback, None, _OPEN if self._is_loopback else SERVER_SCOPE)
+        if self._server_policy is None or actor is None:
+            return Decision(False, None, SERVER_SCOPE)
+        return self._server_policy.decide(actor, action)
+
+    def hides_graph(self, graph_id: str, actor: str | None) -> bool:
+        """Whether a graph must look absent: its policy allows nothing at all to the actor."""
+        policy = self._policies.get(graph_id)
+        if self.state is RunState.OPEN or policy is None:
+            return False
+        return actor is None or not policy.knows(actor)
+
+    def gate(self, graph_id: str) -> WriteGate | None:
+        """What the graph itself asks before each write; ``None`` if the server is open."""
+        return None if self.state is RunState.OPEN else GraphGate(graph_id, self)
+
+
+class GraphGate:
+    """The second gate, inside an open graph; ``access`` can be replaced while it is open.
+
+    Set ``access`` when a reload makes another one: the next write of the graph is decided by it.
+    """
+
+    def __init__(self, graph_id: str, access: Access) -> None:
+        self._graph_id = graph_id
+        self.access = access
+
+    def check(
+        self,
+        actor: str | None,
+        action: str,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> None:
+        """Raise ``PolicyDenied`` unless the actor may do this."""
+        # The boundary has logged the decision about the request already.
+        wanted = cast(Action, action)
+        decision = self.access.evaluate(self._graph_id, actor, wanted, branch, target)
+        if not decision.allowed:
+            raise PolicyDenied(
+                decision.message,
+                details={"actor": actor, "action": action, "branch": branch, "target": target},
+            )

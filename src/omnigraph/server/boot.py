@@ -1,0 +1,323 @@
+"""What a server is to serve: one store, or the applied state of a cluster.
+
+A plan is made before anything is opened, by reading only. What concerns one graph sets that graph
+aside, so that the others are served; everything else refuses the start. The plan has no secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from omnigraph.api.handle import parse_location
+from omnigraph.cluster.applied import AppliedCluster, AppliedGraph, key_variable, read_applied
+from omnigraph.cluster.diagnostics import ClusterDiagnostic, not_ready
+from omnigraph.cluster.ledger import EmbeddingProfile
+from omnigraph.cluster.location import CONFIG, LEDGER, cluster_root
+from omnigraph.embed import EmbeddingConfig
+from omnigraph.errors import (
+    EmbeddingError,
+    FormatRefused,
+    InputError,
+    OmniGraphError,
+    ServerNotReady,
+)
+from omnigraph.policy.actions import BundleScope
+from omnigraph.policy.policy import Policy
+from omnigraph.server.graph_ids import graph_id_of, is_graph_id
+from omnigraph.settings import Settings
+from omnigraph.storage.objects.store import ObjectStore
+
+
+class QueryPayload(msgspec.Struct, frozen=True):
+    """A ``.gq`` text; ``query`` is the only query of it that is stored, all of them if ``None``."""
+
+    name: str
+    text: str
+    query: str | None = None
+
+
+class GraphSpec(msgspec.Struct, frozen=True):
+    """A graph to serve."""
+
+    graph_id: str
+    uri: str
+    queries: tuple[QueryPayload, ...] = ()
+    policy_name: str | None = None
+    policy_text: str | None = None
+    embedding: EmbeddingProfile | None = None
+
+
+class Quarantine(msgspec.Struct, frozen=True):
+    """A graph that is not served, and why."""
+
+    graph_id: str
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"[{self.code}] graph.{self.graph_id}: {self.message}"
+
+
+class BootPlan(msgspec.Struct, frozen=True):
+    """Everything that a server serves, before it is opened."""
+
+    source: str
+    is_cluster: bool
+    graphs: tuple[GraphSpec, ...]
+    digest: str
+    """Changes if the plan does; for a cluster, the SHA-256 of its ledger."""
+    quarantined: tuple[Quarantine, ...] = ()
+    server_policy_name: str | None = None
+    server_policy_text: str | None = None
+    revision: int | None = None
+    """Of the ledger of a cluster."""
+    has_policies: bool = False
+    """Whether any policy is declared, also one of a graph that is not served."""
+    warnings: tuple[str, ...] = ()
+
+
+# -- one store -----------------------------------------------------------------------------------
+
+
+def plan_from_store(
+    uri: str, policy_file: str | None = None, queries_directory: str | None = None
+) -> BootPlan:
+    """The plan for one graph, with the policy of a file and the queries of a directory.
+
+    Raises ``ServerNotReady`` if one of them cannot be used.
+    """
+    policy_text: str | None = None
+    if policy_file is not None:
+        policy_text = _text(Path(policy_file), "policy_file_missing")
+        try:
+            Policy.parse(policy_text, name=policy_file)
+        except InputError as error:
+            raise not_ready(
+                uri, [ClusterDiagnostic("policy_invalid", policy_file, error.message)]
+            ) from None
+    queries = tuple(
+        QueryPayload(path.name, _text(path, "query_file_missing"))
+        for path in _query_files(queries_directory)
+    )
+    graph = GraphSpec(graph_id_of(uri), uri, queries, policy_file, policy_text)
+    return BootPlan(
+        source=uri,
+        is_cluster=False,
+        graphs=(graph,),
+        digest=hashlib.sha256(msgspec.json.encode(graph)).hexdigest(),
+        has_policies=policy_text is not None,
+    )
+
+
+def _query_files(directory: str | None) -> list[Path]:
+    """The ``.gq`` files directly in a directory, sorted."""
+    if directory is None:
+        return []
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".gq"))
+    except OSError as error:
+        raise _unreadable("query_dir_unreadable", directory, error) from None
+    return [Path(directory, name) for name in names]
+
+
+def _text(path: Path, code: str) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise _unreadable(code, str(path), error) from None
+    except ValueError:
+        message = "the file is not UTF-8 text"
+        raise not_ready(str(path), [ClusterDiagnostic(code, str(path), message)]) from None
+
+
+def _unreadable(code: str, path: str, error: OSError) -> ServerNotReady:
+    reason = (error.strerror or "it cannot be read").lower()
+    return not_ready(path, [ClusterDiagnostic(code, path, reason)])
+
+
+# -- a cluster -----------------------------------------------------------------------------------
+
+
+def plan_from_cluster(target: str, settings: Settings) -> BootPlan:
+    """The plan for the applied state of a cluster: a directory, or a storage root.
+
+    Raises ``ServerNotReady`` if the cluster as a whole cannot be served.
+    """
+    try:
+        root = cluster_root(target)
+    except InputError as error:
+        diagnostic = ClusterDiagnostic("invalid_cluster_yaml", CONFIG, error.message)
+        raise not_ready(target, [diagnostic]) from None
+    applied = read_applied(root, settings)
+    _check_server_policy(target, applied)
+    specs: list[GraphSpec] = []
+    quarantined = [
+        Quarantine(graph, why.code, why.message) for graph, why in applied.quarantined.items()
+    ]
+    for graph in applied.graphs:
+        reason = _fault(graph, settings)
+        if reason is None:
+            specs.append(_spec(graph))
+        else:
+            quarantined.append(reason)
+    policy = applied.server_policy
+    return BootPlan(
+        source=target,
+        is_cluster=True,
+        graphs=tuple(specs),
+        digest=applied.digest,
+        quarantined=tuple(sorted(quarantined, key=lambda graph: graph.graph_id)),
+        server_policy_name=None if policy is None else policy.name,
+        server_policy_text=None if policy is None else policy.text,
+        revision=applied.revision,
+        has_policies=bool(applied.bound),
+        warnings=tuple(map(str, applied.warnings)),
+    )
+
+
+def _check_server_policy(target: str, applied: AppliedCluster) -> None:
+    policy = applied.server_policy
+    if policy is None:
+        return
+    message = _policy_fault(policy.text, policy.name, "server")
+    if message is not None:
+        diagnostic = ClusterDiagnostic("policy_invalid", f"policy.{policy.name}", message)
+        raise not_ready(target, [diagnostic])
+
+
+def _policy_fault(text: str, name: str, scope: BundleScope) -> str | None:
+    try:
+        Policy.parse(text, name=name, scope=scope)
+    except InputError as error:
+        return error.message
+    return None
+
+
+def _fault(graph: AppliedGraph, settings: Settings) -> Quarantine | None:
+    """Why a graph cannot be served; ``None`` if it can be tried."""
+    if not is_graph_id(graph.graph_id):
+        return Quarantine(
+            graph.graph_id,
+            "invalid_graph_id",
+            "the id cannot be part of an address; use up to 64 letters, digits and '-'",
+        )
+    if graph.policy is not None:
+        message = _policy_fault(graph.policy.text, graph.policy.name, "graph")
+        if message is not None:
+            return Quarantine(graph.graph_id, "policy_invalid", message)
+    if graph.embedding is not None:
+        try:
+            embedding_config(graph.embedding, settings)
+        except EmbeddingError as error:
+            return Quarantine(graph.graph_id, "embedding_provider_unusable", error.message)
+    return None
+
+
+def _spec(graph: AppliedGraph) -> GraphSpec:
+    policy = graph.policy
+    return GraphSpec(
+        graph.graph_id,
+        graph.uri,
+        tuple(QueryPayload(f"{query.name}.gq", query.text, query.name) for query in graph.queries),
+        None if policy is None else policy.name,
+        None if policy is None else policy.text,
+        graph.embedding,
+    )
+
+
+def embedding_config(profile: EmbeddingProfile, settings: Settings) -> EmbeddingConfig:
+    """The provider of a graph, with its key from the environment as it is now.
+
+    Raises ``EmbeddingError`` if the variable is not set, or the provider does not exist.
+    """
+    variable = key_variable(profile)
+    key = "" if variable is None else settings.referenced(variable)
+    if profile.kind != "mock" and not key:
+        raise EmbeddingError(
+            f"the variable {variable} with the key of the embedding provider is not set"
+            if variable
+            else f"the embedding provider '{profile.kind}' has no api_key"
+        )
+    return EmbeddingConfig(
+        profile.kind, profile.model or "", profile.base_url or "", key
+    ).completed()
+
+
+# -- after graphs were opened --------------------------------------------------------------------
+
+
+def quarantine_of(graph_id: str, error: OmniGraphError) -> Quarantine:
+    """Why a graph that does not open is not served, without paths."""
+    if isinstance(error, FormatRefused):
+        hint = error.hint or "export it with the release that wrote it, then init and load here"
+        return Quarantine(graph_id, "format_refused", f"{error.message}; {hint}")
+    return Quarantine(graph_id, error.code, error.message)
+
+
+def check_served(
+    plan: BootPlan, quarantined: Iterable[Quarantine], *, require_all_graphs: bool
+) -> None:
+    """Refuse the start if too little is left after graphs were opened.
+
+    ``quarantined`` are all graphs that are not served, those of the plan included.
+    """
+    graphs: Sequence[Quarantine] = tuple(quarantined)
+    if not graphs:
+        return
+    ids = {graph.graph_id for graph in graphs}
+    lines = [ClusterDiagnostic(g.code, f"graph.{g.graph_id}", g.message) for g in graphs]
+    if require_all_graphs:
+        raise not_ready(plan.source, lines)
+    if all(graph.graph_id in ids for graph in plan.graphs):
+        code = "cluster_no_healthy_graphs" if plan.is_cluster else "graph_not_served"
+        summary = ClusterDiagnostic(code, "graphs", "no graph can be served")
+        raise not_ready(plan.source, [summary, *lines])
+
+
+# -- watching ------------------------------------------------------------------------------------
+
+
+def source_signature(
+    location: str,
+    is_cluster: bool,
+    settings: Settings,
+    policy_file: str | None = None,
+    queries_directory: str | None = None,
+) -> str:
+    """Changes if what a plan is made of may have changed; a few looks at files or objects.
+
+    Compare it every few seconds and make a new plan if it differs. What cannot be looked at has a
+    signature too: making the plan reports the error.
+    """
+    parts: list[object] = []
+    if is_cluster:
+        parts.append(_file_signature(Path(location.removeprefix("file://"), CONFIG)))
+        try:
+            root = parse_location(cluster_root(location), None, settings)
+            if not root.is_missing():
+                parts.append(ObjectStore(root).signatures([LEDGER]))
+        except OmniGraphError as error:
+            parts.append(error.code)
+    if policy_file is not None:
+        parts.append(_file_signature(Path(policy_file)))
+    if queries_directory is not None:
+        try:
+            parts += [
+                (path.name, _file_signature(path)) for path in _query_files(queries_directory)
+            ]
+        except ServerNotReady as error:
+            parts.append(error.message)
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _file_signature(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
