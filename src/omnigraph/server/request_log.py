@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import traceback
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -133,7 +134,14 @@ class EngineLog(logging.Handler):
             level=record.levelno,
             logger=record.name,
             message=record.getMessage(),
+            traceback=_traceback(record),
         )
+
+
+def _traceback(record: logging.LogRecord) -> str | None:
+    if not record.exc_info or record.exc_info[1] is None:
+        return None
+    return "".join(traceback.format_exception(record.exc_info[1]))
 
 
 def follow_engine(log: RequestLog) -> None:

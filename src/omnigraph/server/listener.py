@@ -1,0 +1,195 @@
+"""Serves an ASGI application on sockets that are already bound, by uvicorn's HTTP protocol.
+
+Several processes accept from one socket. A process that has many connections waits a moment before
+it accepts the next one, so that the others get their part. The end is ordered: no new connection,
+requests in flight are answered, idle connections are closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from email.utils import formatdate
+from typing import Any
+
+import msgspec
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState as ConnectionState
+
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection without a request stays open."""
+HEAD_SECONDS = 30.0
+"""How long a client may take for the head of a request."""
+MOST_HEAD_BYTES = 64 << 10
+BACKLOG = 2048
+_PAUSE_SECONDS = 0.0002
+"""The pause before the next accept, for each open connection."""
+_LONGEST_PAUSE = 0.005
+_LOOK_SECONDS = 0.02
+_LINGER_SECONDS = 1.0
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection whose requests have a bounded head, and whose refusals are JSON."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._is_between = True
+        """Whether the next byte begins a request."""
+        self._is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        is_head = self._head_timer is not None or self._is_between
+        super().data_received(data)
+        if is_head and self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._refuse(431, "the head of the request is larger than 64 KiB")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._stop_timer()
+        self._is_between = False
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._refuse_slow_head)
+
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_between = True
+        super().on_message_complete()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse_slow_head(self) -> None:
+        self._head_timer = None
+        self._refuse(408, "the head of the request did not arrive in time")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answered like any other request; not worth a line in the log."""
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "the request is not valid HTTP")
+
+    def _refuse(self, status: int, text: str) -> None:
+        self._stop_timer()
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and not self.cycle.response_complete:
+            # An answer is being sent on this connection: only its end can be said.
+            self.transport.close()
+            return
+        retryable = status == 408
+        body = msgspec.json.encode(
+            {"error": text, "code": "bad_request", "reason": "bad_input", "retryable": retryable}
+        )
+        head = [
+            STATUS_LINE[status],
+            b"content-type: application/json\r\n",
+            b"content-length: %d\r\n" % len(body),
+            b"connection: close\r\n\r\n",
+        ]
+        self._is_refused = True
+        self.transport.write(b"".join(head) + body)
+        # Closing with unread data would reset the connection before the client has read this.
+        self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+
+class Listener:
+    """Accepts connections for an application until it is drained."""
+
+    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+        self._config = Config(
+            app,
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+        self._config.load()
+        self._state = ConnectionState()
+        self._sockets = sockets
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._state.connections)
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            listening.setblocking(False)
+            self._tasks.append(loop.create_task(self._accept(loop, listening)))
+        self._tasks.append(loop.create_task(self._date()))
+
+    async def _accept(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        is_tcp = listening.family != socket.AF_UNIX
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError:
+                # No descriptors left, or a client that was gone already.
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            if is_tcp:
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):
+                await loop.connect_accepted_socket(self._connection, accepted)
+            await asyncio.sleep(min(_PAUSE_SECONDS * self.connections, _LONGEST_PAUSE))
+
+    def _connection(self) -> asyncio.Protocol:
+        return _Connection(config=self._config, server_state=self._state, app_state={})
+
+    async def _date(self) -> None:
+        """Keep the header ``date`` true to the second."""
+        while True:
+            self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+            await asyncio.sleep(1)
+
+    def stop_accepting(self) -> None:
+        """Refuse new connections, and close those without a request."""
+        for task in self._tasks:
+            task.cancel()
+        for listening in self._sockets:
+            listening.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+    async def drain(self) -> None:
+        """Stop accepting, and wait until all requests in flight are answered."""
+        self.stop_accepting()
+        while self._state.connections or self._state.tasks:
+            await asyncio.sleep(_LOOK_SECONDS)
+            # A connection may have been accepted in the moment of the stop.
+            for connection in list(self._state.connections):
+                connection.shutdown()

@@ -1,0 +1,247 @@
+"""A worker process: ``python -m omnigraph.server.worker``, started by the supervisor only.
+
+Its standard input is the control channel. It ignores the signals of a terminal and of service
+managers: the supervisor decides when it ends. If the supervisor dies, the channel closes, and the
+worker finishes what is in flight and ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import itertools
+import os
+import signal
+import socket
+import threading
+from collections.abc import Coroutine
+from typing import Any, Literal
+
+import uvloop
+from starlette.types import ASGIApp
+
+from omnigraph.errors import OmniGraphError
+from omnigraph.server.control import (
+    Activate,
+    Answer,
+    Ask,
+    Channel,
+    ChannelClosed,
+    Collect,
+    Collected,
+    Configure,
+    Done,
+    Drain,
+    LoadApplication,
+    Notice,
+    Order,
+    Prepare,
+    Refused,
+    Serve,
+)
+from omnigraph.server.forwarding import Forwarder
+from omnigraph.server.lifecycle import (
+    CLEAN,
+    CUT_OFF,
+    FAILED,
+    Application,
+    CannotServe,
+    ProcessParts,
+)
+from omnigraph.server.listener import Listener
+from omnigraph.server.metrics import Metrics
+from omnigraph.server.request_log import ERROR, RequestLog, follow_engine
+
+_CONTROL = 0
+"""The descriptor of the control channel."""
+_COLLECTED_AFTER = 20_000
+_LAST_SECONDS = 5.0
+"""The time to end after everything is drained, or should be."""
+
+
+class Worker:
+    """One worker process, seen from inside."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._numbers = itertools.count(1)
+        self._questions: dict[int, asyncio.Future[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._metrics = Metrics()
+        self._forwarder: Forwarder | None = None
+        self._listener: Listener | None = None
+        self._drain_seconds = 0.0
+
+    # -- what the application may ask for ----------------------------------------------------
+
+    @property
+    def forwarder(self) -> ASGIApp | None:
+        return self._forwarder
+
+    async def reload(self) -> None:
+        await self._ask("reload")
+
+    async def gather_metrics(self) -> bytes:
+        return await self._ask("metrics")
+
+    async def _ask(self, what: Literal["metrics", "reload"]) -> bytes:
+        number = next(self._numbers)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._questions[number] = future
+        self._channel.send(Ask(number, what))
+        try:
+            return await future
+        finally:
+            self._questions.pop(number, None)
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until the supervisor orders the end, or is gone; returns the exit code."""
+        try:
+            configure = await self._configuration()
+            application = await self._open(configure)
+        except ChannelClosed:
+            return FAILED
+        if application is None:
+            return FAILED
+        try:
+            while not isinstance(order := await self._channel.order(), Drain):
+                self._obey(order, application)
+        except ChannelClosed:
+            _end_after(self._drain_seconds + _LAST_SECONDS)
+        await self._drain(application)
+        return CLEAN
+
+    async def _configuration(self) -> Configure:
+        while True:
+            order = await self._channel.order()
+            if isinstance(order, LoadApplication):
+                # Takes most of the time of a start; graphs may be opened by another process first.
+                importlib.import_module(order.application.partition(":")[0])
+            elif isinstance(order, Configure):
+                return order
+
+    async def _open(self, order: Configure) -> Application | None:
+        log = RequestLog(order.config.log, order.name)
+        follow_engine(log)
+        self._drain_seconds = order.config.drain_seconds
+        if order.role == "reader":
+            self._forwarder = Forwarder(order.writer_path, self._metrics.forwarded)
+        module, _, name = order.application.partition(":")
+        parts = ProcessParts(order.role, order.config, log, self._metrics, self)
+        try:
+            application: Application = getattr(importlib.import_module(module), name)(parts)
+            opened = await application.open(order.generation)
+        except OmniGraphError as error:
+            self._channel.send(Refused(error.message))
+            await self._channel.flush()
+            return None
+        except Exception as error:
+            log.event(
+                "worker failed to start", level=ERROR, error=f"{type(error).__name__}: {error}"
+            )
+            self._channel.send(Refused(f"internal error ({type(error).__name__})"))
+            await self._channel.flush()
+            return None
+        self._listener = Listener(application.asgi, [socket.socket(fileno=order.listening)])
+        # What was imported and opened lives as long as the process.
+        gc.collect()
+        gc.freeze()
+        self._channel.send(opened)
+        return application
+
+    def _obey(self, order: Order, application: Application) -> None:
+        match order:
+            case Serve():
+                assert self._listener is not None
+                self._listener.start()
+            case Prepare():
+                self._spawn(self._prepare(order, application))
+            case Activate():
+                application.activate(is_kept=order.is_kept)
+                self._channel.send(Done(order.number))
+            case Collect():
+                self._channel.send(Collected(order.number, self._metrics.snapshot()))
+            case Answer():
+                self._answered(order)
+            case Notice():
+                if self._forwarder is not None:
+                    self._forwarder.set_writer(is_up=order.writer_is_up)
+                application.notice(order.reload_failure)
+            case Configure() | Drain() | LoadApplication():
+                pass
+
+    async def _prepare(self, order: Prepare, application: Application) -> None:
+        error = None
+        try:
+            await application.prepare(order.generation)
+        except OmniGraphError as failure:
+            error = failure.message
+        except Exception as failure:
+            error = f"internal error ({type(failure).__name__})"
+        self._channel.send(Done(order.number, error))
+
+    def _answered(self, order: Answer) -> None:
+        future = self._questions.get(order.number)
+        if future is None or future.done():
+            return
+        if order.error is None:
+            future.set_result(order.body)
+        else:
+            future.set_exception(CannotServe(order.error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drain(self, application: Application) -> None:
+        """Finish what is in flight. Requests may still ask the supervisor meanwhile."""
+        application.begin_drain()
+        following = asyncio.ensure_future(self._follow_orders())
+        if self._listener is not None:
+            await self._listener.drain()
+        await application.drain()
+        following.cancel()
+        if self._forwarder is not None:
+            self._forwarder.close()
+        _end_after(_LAST_SECONDS)
+        await application.close()
+
+    async def _follow_orders(self) -> None:
+        try:
+            while True:
+                order = await self._channel.order()
+                if isinstance(order, Answer):
+                    self._answered(order)
+        except ChannelClosed:
+            for future in self._questions.values():
+                if not future.done():
+                    future.set_exception(CannotServe("the supervisor is gone"))
+
+
+def _end_after(seconds: float) -> None:
+    """End the process even if something hangs."""
+    timer = threading.Timer(seconds, os._exit, (CUT_OFF,))
+    timer.daemon = True
+    timer.start()
+
+
+async def _main() -> int:
+    return await Worker(await Channel.over(socket.socket(fileno=os.dup(_CONTROL)))).run()
+
+
+def main() -> int:
+    """Run one worker; returns its exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    gc.set_threshold(_COLLECTED_AFTER)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+        return loop.run(_main())
+
+
+if __name__ == "__main__":
+    # Threads of libraries must not delay the end: everything that matters is closed.
+    os._exit(main())
