@@ -238,8 +238,9 @@ def __getattr__(name: str) -> Any:
     return loaded if name == "errors" else getattr(loaded, name)
 
 
-_FEW_OBJECTS = 30_000
-"""Up to this many objects a process counts as one that has just started."""
+_FEW_OBJECTS, _FEW_OF_CLASSES = 30_000, 100
+"""Up to so many objects, and so many of classes outside of the standard library, a process counts
+as one that has just started."""
 
 
 def _load(module: str) -> Any:
@@ -249,7 +250,7 @@ def _load(module: str) -> Any:
     Lance, pyarrow and NumPy, which live until it ends: they are taken away from the collector. It
     would otherwise examine them at each full collection, and twice when the process ends, which
     takes longer than opening a graph. The few objects that existed before go with them. In a
-    process that has more of its own, nothing is taken away.
+    process that has objects of its own, nothing is taken away.
     """
     import gc
     import sys
@@ -259,13 +260,25 @@ def _load(module: str) -> Any:
         return import_module(module)
     gc.disable()
     try:
-        is_new = "omnigraph.api.graph" not in sys.modules and len(gc.get_objects()) < _FEW_OBJECTS
+        is_new = "omnigraph.api.graph" not in sys.modules and _is_new(gc.get_objects())
         loaded = import_module(module)
         if is_new and "omnigraph.api.graph" in sys.modules:
             gc.freeze()
         return loaded
     finally:
         gc.enable()
+
+
+def _is_new(objects: list[Any]) -> bool:
+    """Whether a process has created hardly any object but modules, classes and functions."""
+    import sys
+
+    if len(objects) >= _FEW_OBJECTS:
+        return False
+    standard = sys.stdlib_module_names
+    classes = {type(value) for value in objects}
+    own = {cls for cls in classes if str(cls.__module__).partition(".")[0] not in standard}
+    return sum(type(value) in own for value in objects) < _FEW_OF_CLASSES if own else True
 
 
 def __dir__() -> list[str]:

@@ -11,15 +11,15 @@ import re
 
 from omnigraph.errors import MemoryExceeded
 
-_TEXT = re.compile(
+# Compiled at their first use: few processes run out of memory.
+_TEXT = (
     "cannot allocate memory|failed to map segment|cannot map zero-fill|cannot create shared object"
     "|failed to allocate|out of memory|memory allocation|std::bad_alloc|can't start new thread"
     rf"|\(os error {errno.ENOMEM}\)"
-    "|failed to spawn|can't spawn|cannot spawn|unable to spawn|Resource temporarily unavailable",
-    re.IGNORECASE,
+    "|failed to spawn|can't spawn|cannot spawn|unable to spawn|Resource temporarily unavailable"
 )
 # The wording of Rust libraries.
-_NUMBER = re.compile(rf"\(os error {errno.ENOMEM}\)")
+_NUMBER = f"(os error {errno.ENOMEM})"
 _PANIC = "PanicException"
 
 
@@ -62,10 +62,9 @@ def _is_shortage(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         # The number decides: the text may quote an arbitrary value.
-        match = _NUMBER.search(str(error)) if error.errno is None else None
-        return error.errno == errno.ENOMEM or match is not None
+        return error.errno == errno.ENOMEM or (error.errno is None and _NUMBER in str(error))
     if isinstance(error, SystemError):
         # An extension failed and could not even create its exception.
         return has_memory_limit()
     is_library = isinstance(error, ImportError | RuntimeError) or type(error).__name__ == _PANIC
-    return is_library and _TEXT.search(str(error)) is not None
+    return is_library and re.search(_TEXT, str(error), re.IGNORECASE) is not None

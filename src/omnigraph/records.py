@@ -20,7 +20,6 @@ definition, such as a field without a default after one with a default, is refus
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import CodeType, FunctionType
@@ -34,19 +33,11 @@ if TYPE_CHECKING:
 
 _FIELDS = "__dataclass_fields__"
 _PENDING = "__record_definition__"
-_OWN = (
-    "__init__",
-    "__eq__",
-    "__hash__",
-    "__setattr__",
-    "__delattr__",
-    "__slots__",
-    "__match_args__",
-)
+_OWN = {"__init__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__slots__"}
+_OWN |= {"__match_args__"}
 # What the standard library calls the two kinds of fields, to tell them apart.
 _FIELD: Any = getattr(dataclasses, "_FIELD")  # noqa: B009 - mypy does not know it
 _CLASS_VARIABLE: Any = getattr(dataclasses, "_FIELD_CLASSVAR")  # noqa: B009
-_FROM_STANDARD = ("InitVar", "KW_ONLY")
 
 
 class _Factory:
@@ -65,36 +56,72 @@ _FACTORY = _Factory()
 class _OnDemand:
     """A placeholder for an attribute of a class, created at its first lookup."""
 
-    __slots__ = ("name", "owner")
+    __slots__ = ("create", "name", "owner")
+
+    def __init__(self, create: Callable[[Any], None]) -> None:
+        self.create = create
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.owner, self.name = owner, name
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        _complete(self.owner)
+        self.create(self.owner)
         value = self.owner.__dict__[self.name]
         bind = getattr(value, "__get__", None)
         return value if bind is None else bind(instance, owner)
 
 
-def _complete(cls: Any) -> None:
-    """Inspect the fields of a record and compile its methods.
+# Two threads that create the same attribute set equal values.
 
-    Two threads that get here at the same time set the same values; ``__init__`` is set last.
-    """
-    definition = cls.__dict__[_PENDING]
+
+def _create_fields(cls: Any) -> None:
     fields: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         fields.update(getattr(base, _FIELDS, {}))
-    fields.update(_own_fields(cls, definition))
-    values = tuple(fields.values())
-    real = [field for field in values if _is_field(field)]
+    fields.update(_own_fields(cls, cls.__dict__[_PENDING]))
     setattr(cls, _FIELDS, fields)
-    names = tuple(field.name for field in real if field.init and not field.kw_only)
+
+
+def _create_match_args(cls: Any) -> None:
+    fields = dataclasses.fields(cls)
+    names = tuple(field.name for field in fields if field.init and not field.kw_only)
     setattr(cls, "__match_args__", names)  # noqa: B010 - mypy forbids the assignment
-    if definition["eq"]:
-        _add_comparison(cls, real, is_frozen=definition["frozen"])
-    cls.__init__ = _compile_init(cls, real)
+
+
+def _create_init(cls: Any) -> None:
+    cls.__init__ = _compile_init(cls, _initial_values(cls))
+
+
+class _Initial:
+    """What a constructor has to know about a field."""
+
+    __slots__ = ("default", "factory", "init", "kw_only", "name", "type")
+
+    def __init__(self, name: str, annotation: Any, default: Any, described: Any = None) -> None:
+        self.name, self.type, self.default = name, annotation, default
+        self.factory: Any = dataclasses.MISSING
+        self.init, self.kw_only = True, False
+        if described is not None:
+            self.default, self.factory = described.default, described.default_factory
+            self.init, self.kw_only = described.init, described.kw_only is True
+
+
+def _initial_values(cls: Any) -> list[_Initial]:
+    """The fields in order, without the objects that describe them: most are plain."""
+    values: dict[str, _Initial] = {}
+    for base in cls.__mro__[-2::-1]:
+        definition = base.__dict__.get(_PENDING)
+        if definition is None:
+            for field in filter(_is_field, base.__dict__.get(_FIELDS, {}).values()):
+                values[field.name] = _Initial(field.name, field.type, None, field)
+            continue
+        defaults = definition["defaults"]
+        for name, annotation in definition["annotations"].items():
+            if not _is_class_variable(annotation):
+                default = defaults.get(name, dataclasses.MISSING)
+                described = default if isinstance(default, dataclasses.Field) else None
+                values[name] = _Initial(name, annotation, default, described)
+    return list(values.values())
 
 
 def _own_fields(cls: Any, definition: dict[str, Any]) -> dict[str, Field[Any]]:
@@ -128,7 +155,7 @@ _CODE: dict[str, CodeType] = {}
 """The compiled constructors by their text, in which the fields have numbers for names."""
 
 
-def _compile_init(cls: Any, fields: list[Field[Any]]) -> Callable[..., None]:
+def _compile_init(cls: Any, fields: list[_Initial]) -> Callable[..., None]:
     """The constructor of a class.
 
     Compiling takes most of the time of completing a class, and renaming the variables of compiled
@@ -149,8 +176,8 @@ def _compile_init(cls: Any, fields: list[Field[Any]]) -> Callable[..., None]:
     for number, field in enumerate(fields):
         name, value = f"_{number}", f"_{number}"
         default: Any = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            names[f"_make{name}"] = field.default_factory
+        if field.factory is not dataclasses.MISSING:
+            names[f"_make{name}"] = field.factory
             default, value = _FACTORY, f"_make{name}() if {name} is _missing else {name}"
         if not field.init:
             if default is _FACTORY:
@@ -203,8 +230,13 @@ def _values_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda self: (getattr(self, name),)
 
 
-def _add_comparison(cls: Any, fields: list[Field[Any]], *, is_frozen: bool) -> None:
-    compared = _values_of(tuple(field.name for field in fields if field.compare))
+# -- methods that all records share ------------------------------------------------------
+
+
+def _equals(self: Any, other: Any) -> Any:
+    """``__eq__`` of a class until its first use."""
+    cls = _class_that_has("__eq__", _equals, self)
+    compared = _values_of(tuple(f.name for f in dataclasses.fields(cls) if f.compare))
 
     def equals(self: object, other: object) -> Any:
         if other.__class__ is self.__class__:
@@ -212,31 +244,28 @@ def _add_comparison(cls: Any, fields: list[Field[Any]], *, is_frozen: bool) -> N
         return NotImplemented
 
     cls.__eq__ = equals
-    if not is_frozen:
-        return
-    in_hash = [field for field in fields if (field.compare if field.hash is None else field.hash)]
-    hashed = _values_of(tuple(field.name for field in in_hash))
+    return equals(self, other)
+
+
+def _hash(self: Any) -> int:
+    """``__hash__`` of a class until its first use."""
+    cls = _class_that_has("__hash__", _hash, self)
+    fields = [f for f in dataclasses.fields(cls) if (f.compare if f.hash is None else f.hash)]
+    hashed = _values_of(tuple(field.name for field in fields))
 
     def hash_values(self: object) -> int:
         return hash(hashed(self))
 
     cls.__hash__ = hash_values
+    return hash_values(self)
 
 
-# -- methods that all records share ------------------------------------------------------
-
-
-def _equals(self: Any, other: Any) -> Any:
-    """``__eq__`` before the fields were inspected, of objects not created by ``__init__``."""
-    dataclasses.fields(self)
-    cls: Any = type(self)
-    return cls.__eq__(self, other)
-
-
-def _hash(self: Any) -> int:
-    dataclasses.fields(self)
-    cls: Any = type(self)
-    return int(cls.__hash__(self))
+def _class_that_has(name: str, method: object, instance: object) -> Any:
+    """The record from which an object inherits a shared method."""
+    records = [cls for cls in type(instance).__mro__ if _PENDING in cls.__dict__]
+    waiting = [cls for cls in records if cls.__dict__.get(name) is method]
+    # Another thread may have replaced the method meanwhile.
+    return (waiting or records)[0]
 
 
 @recursive_repr()
@@ -303,10 +332,10 @@ def _record(cls: Any, *, frozen: bool, eq: bool) -> type | None:
     Slots need a new class: Python determines the layout of objects when it creates their class.
     """
     body = dict(cls.__dict__)
-    annotations = inspect.get_annotations(cls)
+    annotations = body.get("__annotations__", {})
     names = []
     for name, annotation in annotations.items():
-        if not isinstance(annotation, str) or any(word in annotation for word in _FROM_STANDARD):
+        if type(annotation) is not str or "InitVar" in annotation or "KW_ONLY" in annotation:
             return None
         if not _is_class_variable(annotation):
             names.append(name)
@@ -320,10 +349,11 @@ def _record(cls: Any, *, frozen: bool, eq: bool) -> type | None:
             return None
         inherited.update([slots] if isinstance(slots, str) else slots)
     defaults = {name: body.pop(name) for name in names if name in body}
-    if any(type(default).__hash__ is None for default in defaults.values()):
-        return None
-    for name in ("__dict__", "__weakref__"):
-        body.pop(name, None)
+    for default in defaults.values():
+        if type(default).__hash__ is None:
+            return None
+    body.pop("__dict__", None)
+    body.pop("__weakref__", None)
     if not body.get("__doc__"):
         body["__doc__"] = f"{cls.__name__}({', '.join(names)})"
     if (frozen, eq) not in _PARAMETERS:
@@ -333,9 +363,9 @@ def _record(cls: Any, *, frozen: bool, eq: bool) -> type | None:
         "__slots__": tuple(name for name in names if name not in inherited),
         "__dataclass_params__": _PARAMETERS[frozen, eq],
         _PENDING: {"annotations": annotations, "defaults": defaults, "frozen": frozen, "eq": eq},
-        _FIELDS: _OnDemand(),
-        "__match_args__": _OnDemand(),
-        "__init__": _OnDemand(),
+        _FIELDS: _OnDemand(_create_fields),
+        "__match_args__": _OnDemand(_create_match_args),
+        "__init__": _OnDemand(_create_init),
     }
     body.setdefault("__repr__", _repr)
     if eq:
@@ -357,7 +387,7 @@ if not TYPE_CHECKING:
             rest = {**options}
             frozen, eq = rest.pop("frozen", False), rest.pop("eq", True)
             record = None
-            if rest == {"slots": True} and not any(name in cls.__dict__ for name in _OWN):
+            if rest == {"slots": True} and _OWN.isdisjoint(cls.__dict__):
                 record = _record(cls, frozen=frozen, eq=eq)
             return dataclasses.dataclass(**options)(cls) if record is None else record
 

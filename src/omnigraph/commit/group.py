@@ -51,7 +51,7 @@ def commit_grouped(store: GraphStore, request: WriteRequest) -> Receipt:
     if queue.is_led_here:
         # It would wait for itself.
         return commit_write(store, request)
-    if queue.is_busy:
+    if queue.is_led or queue.was_shared:
         try:
             request.member.get_ready()
         except OmniGraphError:

@@ -97,7 +97,10 @@ class History:
             if manifest.void(version) is None:
                 snapshot = manifest.at_version(version)
                 if snapshot.head is not None and snapshot.head.order >= row.order:
-                    return _as_shown(snapshot, row)
+                    group = group_of(row)
+                    is_last = group is None or group.index == group.size - 1
+                    # The state of an earlier member of a group shows the later ones, and says so.
+                    return snapshot if is_last else replace(snapshot, member=row)
             version += 1
         raise HistoryGone(
             f"the state of commit '{commit_id}' was removed by cleanup",
@@ -134,13 +137,6 @@ class History:
                 if row is not None:
                     return manifest, row
         raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
-
-
-def _as_shown(snapshot: Snapshot, row: CommitRow) -> Snapshot:
-    """A state that says so if it shows later members of the group of a commit."""
-    group = group_of(row)
-    is_last = group is None or group.index == group.size - 1
-    return snapshot if is_last else replace(snapshot, member=row)
 
 
 def tag_of(row: TagRow) -> Tag:

@@ -87,7 +87,8 @@ class Manifest:
         self.writer: Ledger | None = None
         """The handle of the last publish, for the next one; used under the publish lease."""
         self._life: str | None = None
-        self._identity: str | None = None
+        self.cached_identity: str | None = None
+        """``identity`` as it was last read, without a look at the store."""
         self._snapshot: Snapshot | None = None
         self._history: OrderedDict[int, Snapshot] = OrderedDict()
         self._looked = -math.inf
@@ -109,15 +110,6 @@ class Manifest:
                 return work(self._state, self._version)
         return self.with_state(work)
 
-    @property
-    def cached_identity(self) -> str | None:
-        """``identity`` as it was last read, without a look at the store."""
-        return self._identity
-
-    @property
-    def is_loaded(self) -> bool:
-        return self._reader is not None
-
     def probed_paths(self) -> list[str]:
         """The files that are looked at to find out whether there is a newer version."""
         reference = [] if self.branch is None else [branch_reference(self.branch)]
@@ -127,7 +119,7 @@ class Manifest:
         """A digest that distinguishes this branch from others of its name, also in a copy."""
         if self.branch is None:
             return None
-        return self._on_newest(lambda: self._identity)
+        return self._on_newest(lambda: self.cached_identity)
 
     def _on_newest(self, work: Callable[[], _T]) -> _T:
         """Call a function on the newest version.
@@ -245,7 +237,15 @@ class Manifest:
             raise self._missing() from None
 
     def _refresh(self) -> None:
-        life = self._probe_life()
+        life = None
+        if self.branch is not None:
+            # The reference is authoritative: a branch without one is deleted, whatever files
+            # remain. Its tag differs from those of later branches of this name.
+            reference = self.datasets.objects.head(branch_reference(self.branch))
+            if reference is None:
+                self._reader = None
+                raise self._missing()
+            life = reference.e_tag
         if self._reader is None or life != self._life:
             self._load(life)
             return
@@ -303,7 +303,8 @@ class Manifest:
                 raise self._missing() from None
             # The reference contains a random number.
             identity = f"{fnv1a_64(text):016x}"
-        self._reader, self._state, self._life, self._identity = ledger, state, life, identity
+        self._reader, self._state, self._life = ledger, state, life
+        self.cached_identity = identity
         self._history.clear()
         self._looked = now
         self.writer = None
@@ -322,19 +323,6 @@ class Manifest:
     ) -> None:
         self._version, self.fragments, self.head_address = version, fragments, head_address
         self._snapshot = self._state.snapshot(version, self.branch, self._life)
-
-    def _probe_life(self) -> str | None:
-        """The tag of the branch's reference, different from later branches of its name.
-
-        The reference is authoritative: a branch without one is deleted, whatever files remain.
-        """
-        if self.branch is None:
-            return None
-        reference = self.datasets.objects.head(branch_reference(self.branch))
-        if reference is None:
-            self._reader = None
-            raise self._missing()
-        return reference.e_tag
 
     def _missing(self) -> BranchNotFound | GraphNotFound:
         if self.branch is not None:
@@ -420,7 +408,7 @@ class Manifests:
         """The manifest of a branch, if it was read before."""
         with self._lock:
             manifest = self._cached.get(branch)
-        return manifest if manifest is not None and manifest.is_loaded else None
+        return manifest if manifest is not None and manifest._reader is not None else None
 
     def forget(self, branch: str | None = None) -> None:
         """Drop the cache of a branch, or of all."""

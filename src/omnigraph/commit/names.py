@@ -15,7 +15,7 @@ MAIN = "main"
 SCHEMA_LOCK = "__schema_apply_lock__"
 """The branch that exists while a schema is applied; hidden from users."""
 
-_SEGMENT = re.compile(r"[A-Za-z0-9._-]+")
+_SEGMENT = r"[A-Za-z0-9._-]+"
 _LONGEST = 200
 
 
@@ -79,7 +79,7 @@ def check_actor(actor: str) -> str:
 
 def _check_path(name: str, what: str) -> None:
     segments = name.split("/")
-    good = all(_SEGMENT.fullmatch(part) and part.strip(".") for part in segments)
+    good = all(re.fullmatch(_SEGMENT, part) and part.strip(".") for part in segments)
     if not good or len(name) > _LONGEST or name.endswith(".lock") or ".." in name:
         raise InputError(
             f"'{name}' cannot be the name of a {what}",

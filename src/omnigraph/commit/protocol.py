@@ -150,9 +150,10 @@ class Write:
             timeout = request.lease_timeout
         with self._store.leases.acquire(leases, timeout) as guard:
             reached(Failpoint.WRITE_AFTER_LEASES)
-            self._look_ahead(
-                seen, request.touches if prepared is None else self._tables_to_look_at(prepared)
-            )
+            if not self._store.root.is_local:
+                self._look_ahead(
+                    seen, request.touches if prepared is None else self._tables_to_look_at(prepared)
+                )
             now = self._manifest.current()
             if request.idempotency_key is not None:
                 self._refuse_repeat(request.idempotency_key)
@@ -180,7 +181,7 @@ class Write:
         return sorted(key for key, steps in prepared.tables.items() if not is_built(steps))
 
     def _look_ahead(self, seen: Snapshot, keys: Iterable[str]) -> None:
-        """Ask at once for newer versions of the manifest and of some tables."""
+        """Ask at once for newer versions of the manifest and of some tables; on S3 only."""
         pins = filter(None, map(seen.pin, keys))
         own = [pin for pin in pins if pin.branch == self._request.branch]
         paths = [pin.ref.version_path(pin.version + 1) for pin in own]
@@ -246,7 +247,7 @@ class Write:
             pin = snapshot.pin(key)
             if pin is None or pin.branch != self._request.branch:
                 continue
-            head = self._store.tables.head(pin.ref, pin.version)
+            head = self._store.datasets.newest(pin.ref, pin.version)
             if head > pin.version:
                 raise drift_error(self._store, pin, head)
 
@@ -271,7 +272,11 @@ class Write:
                 staging = SchemaStaging(self._store.objects)
                 staging.stage(prepared.schema.catalog, prepared.schema.source)
                 reached(Failpoint.SCHEMA_AFTER_STAGING)
-            self._check_leases(guard)
+            try:
+                guard.check()
+            except Conflict as error:
+                # Without its leases a writer may neither publish nor undo: recovery will.
+                raise self._pending("its leases were lost before it was published") from error
             version = self._publish(prepared, snapshot, committed, guard).version
         except (OutcomePending, BuiltUpon):
             raise
@@ -287,7 +292,8 @@ class Write:
         self._delete_sidecar(sidecar, guard)
         if self._request.pins_only:
             return replace(receipt, commit_id=None, version=version)
-        self._store.note_commit(self._request.branch, prepared.tables)
+        if self._store.on_commit is not None:
+            self._store.on_commit(self._request.branch, prepared.tables)
         return replace(receipt, version=version)
 
     def _explain_lost(self, lost: NothingMoved, sidecar: Sidecar, seen: Snapshot) -> Exception:
@@ -330,13 +336,6 @@ class Write:
             prepared.met,
         )
 
-    def _check_leases(self, guard: LeaseGuard) -> None:
-        """Without its leases a writer may neither publish nor undo: recovery will."""
-        try:
-            guard.check()
-        except Conflict as error:
-            raise self._pending("its leases were lost before it was published") from error
-
     def _pending(self, why: str) -> OutcomePending:
         if self._request.pins_only:
             return OutcomePending(
@@ -375,6 +374,7 @@ class Write:
 
     def _sidecar(self, prepared: PreparedWrite, snapshot: Snapshot) -> Sidecar:
         request = self._request
+        commits = (*self._earlier, self._intent) if self._earlier else ()
         pins = []
         for key in sorted(prepared.tables):
             steps, expected = prepared.tables[key], snapshot.version(key)
@@ -404,7 +404,7 @@ class Write:
             tuple(Tombstone(row.table_key, row.version) for row in prepared.tombstones),
             leased=True,
             intent={} if self._earlier else self._intent.extra,
-            members=self._members(),
+            members=tuple(SidecarMember(one.commit_id, one.actor, one.extra) for one in commits),
             consulted=prepared.consulted,
             if_commit=request.if_commit,
             branch_identity=self._manifest.cached_identity,
@@ -415,10 +415,6 @@ class Write:
             hard_drops=tuple(prepared.hard_drops),
             pins_only=request.pins_only,
         )
-
-    def _members(self) -> tuple[SidecarMember, ...]:
-        commits = (*self._earlier, self._intent) if self._earlier else ()
-        return tuple(SidecarMember(one.commit_id, one.actor, one.extra) for one in commits)
 
     def _publish(
         self,

@@ -358,8 +358,16 @@ class _Attempts:
         ]
         commit = state.head
         for intent in intents:
-            parent = commit.commit_id if commit else None
-            commit = _commit_row(intent, version + 1, parent)
+            commit = CommitRow(
+                intent.commit_id,
+                version + 1,
+                intent.branch,
+                intent.created_at,
+                commit.commit_id if commit else None,
+                intent.merged_parent,
+                intent.actor,
+                intent.extra,
+            )
             rows.append(commit)
         if commit is None or not intents:
             return rows, version, None, None
@@ -425,19 +433,6 @@ class _Attempts:
                 "actual": published.version,
             },
         )
-
-
-def _commit_row(intent: CommitIntent, version: int, parent: str | None) -> CommitRow:
-    return CommitRow(
-        intent.commit_id,
-        version,
-        intent.branch,
-        intent.created_at,
-        parent,
-        intent.merged_parent,
-        intent.actor,
-        intent.extra,
-    )
 
 
 def check_head(head: CommitRow | None, if_commit: str | None) -> None:

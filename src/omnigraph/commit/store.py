@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.manifest import MANIFEST, Manifest, Manifests, branch_reference
+from omnigraph.commit.manifest import MANIFEST, Manifests, branch_reference
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label, missing_branch, publish_lease
 from omnigraph.commit.schema.files import SchemaFiles
 from omnigraph.commit.snapshot import Pin, Snapshot
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 0.01
 
 OnCommit = Callable[[str | None, Iterable[str]], None]
-"""Called after a commit with its branch and table keys; neither blocks nor raises."""
+"""Called after a commit with its branch and table keys, whose leases may still be held; neither
+blocks nor raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +83,11 @@ class GraphStore:
         self.objects = ObjectStore(root, durability)
         self.datasets = Datasets(self.objects, durability)
         self.manifests = Manifests(self.datasets, self._await_publisher)
+        self.manifest = self.manifests.of
         self.schema_files = SchemaFiles(self.objects)
         self._queues: WriteQueues | None = None
         self._lock = threading.Lock()
         self.on_commit: OnCommit | None = None
-
-    def note_commit(self, branch: str | None, table_keys: Iterable[str]) -> None:
-        """Notify ``on_commit`` that tables were committed to; their leases may still be held."""
-        if self.on_commit is not None:
-            self.on_commit(branch, table_keys)
 
     # -- for writers: made, and their modules loaded, when a writer asks -----------------------
 
@@ -160,6 +157,8 @@ class GraphStore:
 
     def look_ahead(self, branch: str | None) -> None:
         """Ask at once for what every write to a branch asks first; on S3 only."""
+        if self.root.is_local:
+            return
         from omnigraph.commit.sidecar import FOLDER
 
         manifest = self.manifests.loaded(branch)
@@ -168,9 +167,6 @@ class GraphStore:
         if probed and self.objects.exists_ahead(probed[-1]):
             # Another writer has published: it may have changed the schema.
             self.manifests.note_change()
-
-    def manifest(self, branch: str | None) -> Manifest:
-        return self.manifests.of(branch)
 
     def table(self, pin: Pin) -> Table:
         """The table of a pin."""

@@ -42,7 +42,12 @@ class UlidSource:
         self._random = 0
 
     def new(self) -> str:
-        """The next id."""
+        """The next id.
+
+        >>> first, second = new_ulid(), new_ulid()
+        >>> len(first), first < second
+        (26, True)
+        """
         return encode_ulid(self.reserve(1))
 
     def reserve(self, count: int) -> int:
@@ -69,19 +74,10 @@ _SOURCE = UlidSource()
 os.register_at_fork(after_in_child=_SOURCE.forget)
 
 
-def new_ulid() -> str:
-    """A new id, greater than all earlier ids of this process.
-
-    >>> first, second = new_ulid(), new_ulid()
-    >>> len(first), first < second
-    (26, True)
-    """
-    return _SOURCE.new()
-
-
-def reserve_ulids(count: int) -> int:
-    """Reserve ``count`` consecutive new ids; returns the first as a number."""
-    return _SOURCE.reserve(count)
+new_ulid = _SOURCE.new
+"""A new id, greater than all earlier ids of this process."""
+reserve_ulids = _SOURCE.reserve
+"""Reserve consecutive new ids; returns the first as a number."""
 
 
 def is_ulid(text: str) -> bool:

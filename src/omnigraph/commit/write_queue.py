@@ -85,11 +85,6 @@ class WriteQueue:
         leader = self._leader
         return leader is not None and leader.thread == threading.get_ident()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a write is being committed, or a group was just committed."""
-        return self.is_led or self.was_shared
-
     def enter(self, entry: QueuedWrite) -> bool:
         """Become the leader if there is none, else wait; returns whether the entry leads."""
         with self._lock:
@@ -196,7 +191,9 @@ class WriteQueues:
             if queue is None:
                 if len(self._queues) >= _MOST_QUEUES:
                     # Two queues of a branch do no harm: the leases decide who commits first.
-                    self._queues = {name: q for name, q in self._queues.items() if q.is_busy}
+                    self._queues = {
+                        name: q for name, q in self._queues.items() if q.is_led or q.was_shared
+                    }
                 queue = self._queues[branch] = WriteQueue(branch)
             return queue
 

@@ -78,10 +78,7 @@ _MASTER = re.compile(
 
 # Used after an unterminated string was found: searching its end again and again would take
 # quadratic time, so later strings must end on their line.
-_ONE_LINE_STRINGS = re.compile(
-    _MASTER.pattern.replace(r'"(?:[^"\\]++|\\.)*+"', r'"(?:[^"\\\n]++|\\[^\n])*+"'),
-    re.VERBOSE | re.DOTALL,
-)
+_ONE_LINE_STRINGS = _MASTER.pattern.replace(r'"(?:[^"\\]++|\\.)*+"', r'"(?:[^"\\\n]++|\\[^\n])*+"')
 
 _KINDS: dict[str, Kind] = {kind.name: kind for kind in Kind if kind is not Kind.EOF}
 # Quotes of strings in other languages, on one line: the opening and the closing quote.
@@ -116,7 +113,7 @@ def lex(source: Source) -> Lexed:
         match = match_at(text, position)
         if match is None:
             if text[position] == '"':
-                match_at = _ONE_LINE_STRINGS.match
+                match_at = re.compile(_ONE_LINE_STRINGS, _MASTER.flags).match
             position = _unreadable(source, position, tokens, diagnostics)
             continue
         group = match.lastgroup

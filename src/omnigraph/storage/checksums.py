@@ -39,7 +39,7 @@ TABLES = ("nodes", "edges", "__manifest", "_graph_commit_recoveries.lance")
 _VERSION = 1
 _DIGITS = 20
 _SHA256, _E_TAG = "sha256:", "etag:"
-_PLAIN_MD5 = re.compile(r"[0-9a-f]{32}")
+_PLAIN_MD5 = r"[0-9a-f]{32}"
 _AT_ONCE = 16
 # From this many files of one directory on, the directory is listed instead of each file queried.
 _MANY = 64
@@ -165,9 +165,9 @@ class Checksums:
         self._finish_record()
         with self._lock:
             noted = dict(self._noted)
-        sums, to_ask = _divide(noted)
+        sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
         with suppress(OmniGraphError):
-            sums |= _query_store(self._objects, to_ask)
+            sums |= _query_store(self._objects, [path for path in noted if path not in sums])
         return sums
 
     def record(self, *, now: bool = False) -> None:
@@ -192,8 +192,9 @@ class Checksums:
 
     def _write(self, noted: Mapping[str, FileSum | None]) -> None:
         try:
-            sums, unknown = _divide(noted)
-            sums |= _query_store(self._objects, unknown)
+            sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
+            if len(sums) < len(noted):
+                sums |= _query_store(self._objects, [path for path in noted if path not in sums])
             if sums:
                 _write(self._objects, sums)
         except OmniGraphError:
@@ -206,12 +207,6 @@ class Checksums:
             recording, self._recording = self._recording, None
         if recording is not None:
             recording.result()
-
-
-def _divide(noted: Mapping[str, FileSum | None]) -> tuple[dict[str, FileSum], list[str]]:
-    """The known sums, and the files whose sums must be queried from the store."""
-    sums = {path: file_sum for path, file_sum in noted.items() if file_sum is not None}
-    return sums, [path for path, file_sum in noted.items() if file_sum is None]
 
 
 def _query_store(objects: ObjectStore, paths: list[str]) -> dict[str, FileSum]:
@@ -259,7 +254,7 @@ def is_same(objects: ObjectStore, path: str, info: ObjectInfo, sums: Iterable[Fi
     if not objects.root.is_local and tags and info.e_tag.strip('"') not in tags:
         return False
     digests = {candidate.digest.removeprefix(_SHA256) for candidate in candidates} - tags
-    plain = {tag for tag in tags if _PLAIN_MD5.fullmatch(tag)}
+    plain = {tag for tag in tags if re.fullmatch(_PLAIN_MD5, tag)}
     if not digests and not plain:
         return True
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)

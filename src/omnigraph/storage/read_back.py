@@ -77,7 +77,10 @@ def check_staged_files(
         with storage_call("write", ref.path):
             expanded = list(expand(top, files))
             for file in expanded:
-                sums[file.name] = _checked(top, file, checked)
+                before = checked.get(file.name)
+                sums[file.name] = (
+                    check_new_file(top, file) if before is None else _unchanged(top, file, before)
+                )
             if datasets.synced:
                 datasets.sync_files(ref, (file.name for file in expanded))
     except Damaged as damaged:
@@ -85,10 +88,8 @@ def check_staged_files(
     datasets.checksums.note(ref.path, sums, sums)
 
 
-def _checked(top: str, file: NewFile, checked: Sums) -> FileSum:
-    before = checked.get(file.name)
-    if before is None:
-        return check_new_file(top, file)
+def _unchanged(top: str, file: NewFile, before: FileSum) -> FileSum:
+    """The sum of a file that was checked before, if it still has its size."""
     path = f"{top}/{file.name}"
     size = os.path.getsize(path) if os.path.exists(path) else 0
     if size != before.size:
@@ -118,23 +119,18 @@ def check_version(
         content, digest = check_version_file(f"{top}/{name}")
         sums = {name: digest}
         if content.transaction_file is not None and not is_fork:
-            sums |= _transaction_sum(datasets, ref, content)
+            name = f"_transactions/{content.transaction_file}"
+            try:
+                sums[name] = check_transaction_file(f"{top}/{name}", content)
+            except Damaged:
+                if content.transaction is None:
+                    raise
+                datasets.objects.write_bytes(f"{ref.path}/{name}", content.transaction)
+                sums[name] = check_transaction_file(f"{top}/{name}", content)
     if datasets.synced and sync:
         datasets.sync_files(ref, sums)
     datasets.checksums.note(ref.path, sums, sums)
     return content
-
-
-def _transaction_sum(datasets: Datasets, ref: TableRef, content: VersionFile) -> dict[str, FileSum]:
-    name = f"_transactions/{content.transaction_file}"
-    path = datasets.root.path(f"{ref.path}/{name}")
-    try:
-        return {name: check_transaction_file(path, content)}
-    except Damaged:
-        if content.transaction is None:
-            raise
-        datasets.objects.write_bytes(f"{ref.path}/{name}", content.transaction)
-        return {name: check_transaction_file(path, content)}
 
 
 def check_new_fork(datasets: Datasets, ref: TableRef, version: int) -> None:

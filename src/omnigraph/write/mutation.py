@@ -95,22 +95,16 @@ class Mutation:
         self._plan = plan
         self._files = LocalFiles.READ if allow_local_files else LocalFiles.REFUSED
         _refuse_mixed_blobs(catalog, plan)
-
-    @property
-    def touches(self) -> frozenset[str]:
-        """Every table that the statements may change."""
-        keys: set[str] = set()
-        for step in self._plan.statements:
-            entity_type = _entity_type(self._catalog, step)
-            keys.add(entity_type.table_key)
-            if step.kind is StatementKind.DELETE and isinstance(entity_type, NodeType):
-                keys.update(edge.table_key for edge in _incident(self._catalog, entity_type))
-        return frozenset(keys)
-
-    @property
-    def is_strict(self) -> bool:
+        self.is_strict = any(step.kind is not StatementKind.INSERT for step in plan.statements)
         """Whether a changed table fails it: updates and deletes depend on the rows they read."""
-        return any(step.kind is not StatementKind.INSERT for step in self._plan.statements)
+        touches: set[str] = set()
+        for step in plan.statements:
+            entity_type = _entity_type(catalog, step)
+            touches.add(entity_type.table_key)
+            if step.kind is StatementKind.DELETE and isinstance(entity_type, NodeType):
+                touches.update(edge.table_key for edge in _incident(catalog, entity_type))
+        self.touches = frozenset(touches)
+        """Every table that the statements may change."""
 
     def member(self) -> Member | None:
         """The mutation as a member of a group; none if it has many rows, or reads any."""
@@ -170,13 +164,16 @@ class _Run:
     def deltas(self) -> dict[str, TableDelta]:
         deltas: dict[str, TableDelta] = {}
         for key, pending in self._pending.items():
-            rows = pending.image()
-            if rows.num_rows:
-                effect = self._effect(key, pending)
-                is_new = effect is Effect.APPEND
-                deltas[key] = TableDelta(
-                    pending.entity_type, effect, TableRows(rows), new_ids=is_new
-                )
+            rows, effect = pending.image(), Effect.UPDATE
+            if not rows.num_rows:
+                continue
+            if key in self._inserted:
+                is_new = key not in self._updated and not self._meets(pending)
+                # Appending new ids is cheaper than an upsert.
+                effect = Effect.APPEND if is_new else Effect.UPSERT
+            deltas[key] = TableDelta(
+                pending.entity_type, effect, TableRows(rows), new_ids=effect is Effect.APPEND
+            )
         for key, ids in self._deleted.items():
             if len(ids):
                 deltas[key] = TableDelta(self._entity_types[key], Effect.DELETE, None, ids)
@@ -191,16 +188,11 @@ class _Run:
             for key, pending in self._pending.items()
         }
 
-    def _effect(self, key: str, pending: PendingTable) -> Effect:
-        """The effect of pending rows; new ids are appended, which is cheaper than an upsert."""
-        if key not in self._inserted:
-            return Effect.UPDATE
-        if key in self._updated:
-            return Effect.UPSERT
+    def _meets(self, pending: PendingTable) -> bool:
+        """Whether a pending row has the id of a committed one; generated ids are new."""
         entity_type = pending.entity_type
         table = self._committed(entity_type) if _has_key(entity_type) else None
-        meets = table is not None and any_present(table, pending.ids())
-        return Effect.UPSERT if meets else Effect.APPEND
+        return table is not None and any_present(table, pending.ids())
 
     # -- statements ----------------------------------------------------------------------
 

@@ -217,7 +217,7 @@ class SchemaFiles:
 
     def _read(self, signatures: tuple[str | None, ...], allow_missing: bool) -> Contract:
         source, catalog = read_source(self._objects, SOURCE)
-        recorded = {name: recorded_hash(self._objects, name) for name in (IR, STATE)}
+        recorded = {name: recorded_hash(self._objects, name, catalog) for name in (IR, STATE)}
         absent = tuple(name for name, digest in recorded.items() if digest is None)
         if absent and not allow_missing:
             raise _absent(absent)
@@ -255,11 +255,16 @@ def read_source(objects: ObjectStore, name: str) -> tuple[str, Catalog]:
         ) from error
 
 
-def recorded_hash(objects: ObjectStore, name: str) -> str | None:
-    """The schema hash in a derived file, staged or not; none when missing."""
+def recorded_hash(objects: ObjectStore, name: str, expected: Catalog | None = None) -> str | None:
+    """The schema hash in a derived file, staged or not; none when missing.
+
+    A file that has exactly the text of the expected schema is not decoded.
+    """
     text = _text(objects, name)
     if text is None:
         return None
+    if expected is not None and text == contract_text(name, expected):
+        return expected.schema_hash
     if name in (STATE, STAGED_STATE):
         return SchemaState.parse(text, name).schema_ir_hash
     value = _object(text, name)

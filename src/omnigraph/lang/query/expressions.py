@@ -7,7 +7,6 @@ one more level here, a new function one more row in ``FUNCTIONS``.
 from __future__ import annotations
 
 import math
-import re
 
 from omnigraph.lang.closest import did_you_mean
 from omnigraph.lang.diagnostics import Span
@@ -37,10 +36,9 @@ _WORDS = {
     "false": (ast.LiteralKind.BOOL, False),
     "null": (ast.LiteralKind.NULL, None),
 }
-_KEYWORD = re.compile(
-    r"and|as|asc|contains|delete|desc|distinct|false|in|insert|is|limit|match|not|null|offset|or"
-    r"|order|query|return|set|starts_with|true|update|where"
-)
+_KEYWORDS = {"and", "as", "asc", "contains", "delete", "desc", "distinct", "false", "in", "insert"}
+_KEYWORDS |= {"is", "limit", "match", "not", "null", "offset", "or", "order", "query", "return"}
+_KEYWORDS |= {"set", "starts_with", "true", "update", "where"}
 # Operators of other languages, and their replacements.
 _FOREIGN_WORDS = {
     "like": "write `contains` for a part of a text, `starts_with` for its start",
@@ -364,7 +362,7 @@ def advice(before: Token, token: Token) -> str | None:
     """A hint for an unexpected token that is common in other languages."""
     text = token.text
     if token.kind is Kind.TYPE:
-        if _KEYWORD.fullmatch(text.lower()):
+        if text.lower() in _KEYWORDS:
             return f"keywords are lower-case: `{text.lower()}`"
         return 'type names are not values; a text is written in quotes: "…"'
     if token.kind is Kind.PUNCT and before.end == token.start:

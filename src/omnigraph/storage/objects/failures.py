@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from obstore import exceptions as store_errors
 
 from omnigraph.errors import (
     MemoryExceeded,
@@ -30,7 +29,7 @@ _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 # The form in which Rust libraries report an operating system error.
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_OS_ERROR = r"\(os error (\d+)\)"
 
 
 @contextmanager
@@ -57,14 +56,10 @@ def translate(
     shortage = None if writes else as_memory_exceeded(error)
     if shortage is not None:
         return shortage
-    if isinstance(error, FileNotFoundError | store_errors.NotFoundError):
+    if isinstance(error, FileNotFoundError) or _is_of_store(error, "NotFoundError"):
         return StorageMissing(f"{text}: it does not exist")
-    refusals = (
-        PermissionError,
-        store_errors.PermissionDeniedError,
-        store_errors.UnauthenticatedError,
-    )
-    if isinstance(error, refusals):
+    refusals = ("PermissionDeniedError", "UnauthenticatedError")
+    if isinstance(error, PermissionError) or _is_of_store(error, *refusals):
         return denied(text)
     if isinstance(error, OSError):
         definite = disk_refusal(error.errno, text) or system_failure(error.errno, text)
@@ -72,14 +67,22 @@ def translate(
             name = errno.errorcode.get(error.errno, str(error.errno))
             definite = StorageError(f"{text}: {name}")
         return definite or unanswered(text, writes)
-    if isinstance(error, store_errors.GenericError):
+    if _is_of_store(error, "GenericError"):
         return disk_refusal(system_code(str(error)), text) or unanswered(text, writes)
     return StorageError(text)
 
 
+def _is_of_store(error: Exception, *names: str) -> bool:
+    """Whether an error is one of those of ``obstore``, which only a graph on S3 loads."""
+    store_errors = sys.modules.get("obstore.exceptions")
+    return store_errors is not None and isinstance(
+        error, tuple(getattr(store_errors, name) for name in names)
+    )
+
+
 def system_code(message: str) -> int | None:
     """The operating system error code in the message of a library."""
-    match = _OS_ERROR.search(message)
+    match = re.search(_OS_ERROR, message)
     return None if match is None else int(match.group(1))
 
 

@@ -6,8 +6,10 @@ root are refused by ``address``. Errors of the operating system are translated b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import io
 import os
 import re
 import stat
@@ -17,8 +19,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
-
-from obstore.store import LocalStore
 
 from omnigraph.records import dataclass
 from omnigraph.storage.durable import sync_directory, sync_file
@@ -37,7 +37,7 @@ PIECE = 8 << 20
 TEMPORARY = ".tmp~"
 LOCK = ".lock~"
 # The names of local files while the library writes them, and Lance a branch reference.
-_UNFINISHED = re.compile(r"#\d+\Z|\.json\.tmp\.[0-9a-f]+\Z")
+_UNFINISHED = r"#\d+\Z|\.json\.tmp\.[0-9a-f]+\Z"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -60,7 +60,7 @@ class ObjectInfo:
 
 def is_internal(name: str) -> bool:
     """Whether a file is a temporary or a lock of the object store."""
-    return TEMPORARY in name or name.endswith(LOCK) or _UNFINISHED.search(name) is not None
+    return TEMPORARY in name or name.endswith(LOCK) or re.search(_UNFINISHED, name) is not None
 
 
 class LocalObjects:
@@ -72,20 +72,31 @@ class LocalObjects:
         # Directories whose entry in their parent is on disk.
         self._synced_folders: set[Path] = set()
         with storage_call("open", root.uri):
-            self._store = LocalStore(root.uri, mkdir=True)
+            os.makedirs(root.uri, exist_ok=True)
 
     # -- reading -------------------------------------------------------------------------
 
     def get(self, path: str) -> StoredBytes:
-        result = self._store.get(path)
-        data = bytes(result.bytes())
-        return StoredBytes(data, hashlib.sha256(data).hexdigest(), result.meta["last_modified"])
+        with self._open(path) as file:
+            data, modified = file.read(), _info(os.fstat(file.fileno())).modified
+        return StoredBytes(data, hashlib.sha256(data).hexdigest(), modified)
 
     def get_bytes(self, path: str) -> bytes:
-        return bytes(self._store.get(path).bytes())
+        with self._open(path) as file:
+            return file.read()
 
     def stream(self, path: str, size: int) -> Iterator[bytes]:
-        yield from map(bytes, self._store.get(path).stream(min_chunk_size=size))
+        with self._open(path) as file:
+            while piece := file.read(size):
+                yield piece
+
+    def _open(self, path: str) -> io.FileIO:
+        refuse_unsafe(path)
+        try:
+            return io.FileIO(f"{self.root.uri}/{path}")
+        except IsADirectoryError as error:
+            # As in an object store, where a directory is not an object.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
     def read_pieces(self, path: str) -> Iterator[bytes]:
         """The bytes of a file piece by piece; errors are translated here."""
@@ -155,7 +166,7 @@ class LocalObjects:
                 yield name, entry.stat(follow_symlinks=False).st_size
 
     def walk(self, path: str) -> Iterator[str]:
-        return (name for name, _ in walk(self.root.uri, path) if not _UNFINISHED.search(name))
+        return (name for name, _ in walk(self.root.uri, path) if not re.search(_UNFINISHED, name))
 
     # -- writing -------------------------------------------------------------------------
 
@@ -221,7 +232,8 @@ class LocalObjects:
             sync_directory(top.parent)
 
     def rename(self, source: str, target: str) -> None:
-        self._store.rename(source, target)
+        self._path(target).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self._path(source), self._path(target))
         self._sync_entry(target)
         if self.synced:
             sync_directory(self._path(source).parent)

@@ -264,10 +264,10 @@ class Root:
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_local: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def is_local(self) -> bool:
-        return not self.uri.startswith(_S3)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_local", not self.uri.startswith(_S3))
 
     @property
     def bucket(self) -> str:

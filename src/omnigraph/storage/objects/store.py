@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing, StorageUnavailable
 from omnigraph.records import dataclass
@@ -20,7 +20,9 @@ from omnigraph.storage.objects.ahead import RequestsAhead
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.local import LocalObjects, ObjectInfo, is_internal
 from omnigraph.storage.objects.paths import OnLink, Root, refuse_link, refuse_links, walk
-from omnigraph.storage.objects.s3 import S3Objects
+
+if TYPE_CHECKING:
+    from omnigraph.storage.objects.s3 import S3Objects
 
 _CREATE_ATTEMPTS = 5
 UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
@@ -61,6 +63,8 @@ class ObjectStore:
         if root.is_local:
             self.backend = LocalObjects(root, synced=durability is Durability.DISK)
         else:
+            from omnigraph.storage.objects.s3 import S3Objects
+
             self.backend = S3Objects(root)
 
     def address(self, path: str, *, written: bool = False) -> str:
@@ -105,7 +109,7 @@ class ObjectStore:
         On local disk the tag is the one that Lance computes for files: it changes with the content.
         """
         self.traffic.reads += 1
-        ahead = self._ahead.take("head", path)
+        ahead = None if self.root.is_local else self._ahead.take("head", path)
         return self.backend.head(path) if ahead is None else ahead.result()
 
     def identity(self, path: str) -> str | None:
@@ -215,7 +219,7 @@ class ObjectStore:
 
     def put_new(self, path: str, data: bytes) -> ObjectInfo:
         """Write an object of a new name to S3; returns its size and tag, without its time."""
-        assert isinstance(self.backend, S3Objects)
+        assert not isinstance(self.backend, LocalObjects)
         self.traffic.writes += 1
         return ObjectInfo(len(data), self.backend.put_tagged(path, data), UNKNOWN_TIME)
 
@@ -224,7 +228,7 @@ class ObjectStore:
         created: list[str] = []
 
         def create(path: str, data: bytes) -> bool:
-            assert isinstance(self.backend, S3Objects)
+            assert not isinstance(self.backend, LocalObjects)
             tag = self.backend.create_tagged(path, data)
             created.extend([] if tag is None else [tag])
             return tag is not None
@@ -257,7 +261,7 @@ class ObjectStore:
 
     def replace(self, path: str, text: str, expected: str) -> bool:
         """Replace an object only if it is unchanged since ``read_versioned``."""
-        if isinstance(self.backend, S3Objects):
+        if not isinstance(self.backend, LocalObjects):
             self.traffic.writes += 1
             with storage_call("replace", self.root.path(path), writes=True):
                 return self.backend.replace(path, text.encode("utf-8"), expected)

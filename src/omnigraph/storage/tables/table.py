@@ -59,6 +59,7 @@ class Table:
         """With ``open_table``, ``dataset`` only has the facts of a version, and no files."""
         self.ref = ref
         self.e_tag = e_tag
+        self.version = int(dataset.version)
         self._facts = dataset
         self._open_table = open_table
         self._datasets = datasets
@@ -107,10 +108,6 @@ class Table:
     def check_files(self) -> bool:
         """Check all deletion files and indexes; returns whether all indexes are usable."""
         return self.dataset is not None and not self.damaged_indexes()
-
-    @property
-    def version(self) -> int:
-        return int(self._facts.version)
 
     @property
     def schema(self) -> pa.Schema:

@@ -88,6 +88,8 @@ def batch_rows(schema: pa.Schema, names: Iterable[str] | None = None) -> int | N
     """
     wanted = set(schema.names if names is None else names)
     vectors = [field for field in schema if field.name in wanted and _width(field.type)]
+    if not vectors:
+        return None
     width = vector_bytes(vectors)
     if width > WIDEST_ROW:
         columns = [field.name for field in vectors]

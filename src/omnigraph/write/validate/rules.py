@@ -97,7 +97,11 @@ def value_violations(delta: TableDelta) -> Iterator[Violation]:
 
 def table_violations(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
     """The violations of value rules in a table; called per batch for streamed rows."""
-    yield from _empty_ids(entity_type, table)
+    # An edge could not refer to an empty id in every input format.
+    for position, value in _hits(table[KEY], pc.equal(table[KEY], _NO_TEXT)):
+        name = entity_type.key[0] if isinstance(entity_type, NodeType) and entity_type.key else KEY
+        text = f"{entity_type.name}.{name}: the id of a row is empty"
+        yield _violation(entity_type, table, position, text, name, value)
     if isinstance(entity_type, NodeType):
         for rule in entity_type.ranges:
             yield from _ranges(entity_type, rule, table)
@@ -106,14 +110,6 @@ def table_violations(entity_type: EntityType, table: pa.Table) -> Iterator[Viola
     for prop in entity_type.properties.values():
         if prop.type.enum_values:
             yield from _enums(entity_type, prop, table)
-
-
-def _empty_ids(entity_type: EntityType, table: pa.Table) -> Iterator[Violation]:
-    """Refuse empty ids: an edge could not refer to them in every input format."""
-    name = entity_type.key[0] if isinstance(entity_type, NodeType) and entity_type.key else KEY
-    for position, value in _hits(table[KEY], pc.equal(table[KEY], _NO_TEXT)):
-        text = f"{entity_type.name}.{name}: the id of a row is empty"
-        yield _violation(entity_type, table, position, text, name, value)
 
 
 def _ranges(entity_type: EntityType, rule: RangeConstraint, table: pa.Table) -> Iterator[Violation]:
