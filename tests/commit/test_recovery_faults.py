@@ -9,8 +9,9 @@ import pytest
 from omnigraph.commit.audit import AuditLog
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.errors import StorageUnavailable
+from omnigraph.errors import StorageMissing, StorageUnavailable
 from omnigraph.storage.objects.store import ObjectStore
+from omnigraph.storage.tables.store import TableStore
 from tests.commit.deaths import (
     Died,
     audited,
@@ -101,6 +102,17 @@ def test_an_audit_that_fails_keeps_the_sidecar_and_is_made_up_for_once(
     assert graph.commits() == commits
     assert names(graph) == expected
     assert left(path) == []
+
+
+def test_a_version_that_is_missing_for_a_moment_does_not_undo_what_landed(graph, path, monkeypatch):
+    die(graph, Failpoint.WRITE_AFTER_TABLES, people(Grace=1) | companies("Brim"))
+    calls = []
+    fault = StorageMissing("no such file, says the disk")
+    when = lambda *args: calls.append(args) or len(calls) == 1  # noqa: E731
+    failing(monkeypatch, TableStore, "transaction_id", when=when, error=fault)
+    (recovered,) = reopen(path)
+    assert (str(recovered.kind), len(calls) > 2) == ("RolledForward", True)
+    assert names(graph) == ["Ada", "Grace"]
 
 
 def test_the_audit_of_a_deleted_branch_is_made_up_for_once(graph, path, lost, monkeypatch):

@@ -177,7 +177,7 @@ class Recovery:
                 continue
             heads[entry.table_key] = head = landing_head(self._store, entry, pin)
             if entry.transactions:
-                landed = self._landed(entry, pin)
+                landed = self._landed(entry, pin, head)
                 classes.append(classify_exact(head, shown, entry, landed))
             else:
                 classes.append(classify(head, shown, entry, mode_of(sidecar)))
@@ -188,14 +188,18 @@ class Recovery:
             decision = RecoveryDecision.ROLL_BACK
         return _Verdict(sidecar, decision, heads)
 
-    def _landed(self, entry: SidecarPin, pin: Pin) -> int:
+    def _landed(self, entry: SidecarPin, pin: Pin, head: int) -> int:
         """How many of the planned transactions landed, in order."""
         ref = landing_ref(entry, pin)
         for count, transaction in enumerate(entry.transactions):
-            try:
-                actual = self._store.tables.transaction_id(ref, entry.expected_version + count + 1)
-            except StorageMissing:
-                return count
+            version = entry.expected_version + count + 1
+            actual = None
+            # A version that was there a moment ago is looked at twice: a store that fails once
+            # must not undo the write.
+            for _ in range(2 if version <= head else 1):
+                with suppress(StorageMissing):
+                    actual = self._store.tables.transaction_id(ref, version)
+                    break
             if actual != transaction:
                 return count
         return len(entry.transactions)
