@@ -118,6 +118,7 @@ def test_an_exception_is_of_a_module_with_such_a_hint():
     [
         ("run graph.indexes.rebuild('node:A', 'b')", "run `omnigraph index rebuild node:A b`"),
         ("run graph.maintenance.cleanup(): it is new", "run `omnigraph cleanup`: it is new"),
+        ("pass for example types={'-': 'Person'}", "pass for example --type -=Person"),
         (
             "add a limit to the query, or raise max_rows",
             "add a limit to the query, or raise --max-rows",

@@ -34,7 +34,7 @@ _PHRASES = {
     "keep=7, or points=[…] with ids": "--keep 7, or --point with ids",
     "pass a datetime for a time": "pass a time with --at",
     "pass an aware datetime": "write it as 2026-01-31T12:00:00Z",
-    "pass types={'-': 'Person'}, say": "pass --type -=Person, for example",
+    "types={'-': 'Person'}": "--type -=Person",
     "or read columns by position with to_arrow()": "or write columns by position with "
     "--format arrow",
     "read it as Arrow, with to_arrow()": "write it as Arrow, with --format arrow",
