@@ -27,6 +27,7 @@ from omnigraph.settings import Settings
 from tests.cluster.ledgers import ClusterFiles, digest_of
 
 QUERY = "query due() { match { $t: Task } return { $t.name } }"
+OTHERS = QUERY.replace("due", "all") + QUERY.replace("due", "none")
 POLICY = "{version: 1, groups: {g: [ana]}, rules: []}"
 
 
@@ -46,12 +47,16 @@ def test_a_store_has_the_policy_and_the_queries_that_were_given(tmp_path):
     (tmp_path / "p.yaml").write_text(POLICY)
     (tmp_path / "q" / "deep").mkdir(parents=True)
     (tmp_path / "q" / "b.gq").write_text(QUERY)
-    (tmp_path / "q" / "a.gq").write_text(QUERY)
+    (tmp_path / "q" / "a.gq").write_text(OTHERS)
     (tmp_path / "q" / "deep" / "c.gq").write_text(QUERY)
     (tmp_path / "q" / "note.txt").write_text("x")
     plan = plan_from_store("s3://b/kb.omni", str(tmp_path / "p.yaml"), str(tmp_path / "q"))
     graph = plan.graphs[0]
-    assert graph.queries == (QueryPayload("a.gq", QUERY), QueryPayload("b.gq", QUERY))
+    assert graph.queries == (
+        QueryPayload("all", OTHERS),
+        QueryPayload("due", QUERY),
+        QueryPayload("none", OTHERS),
+    )
     assert graph.policy_text == POLICY
     assert plan.has_policies
     (tmp_path / "p.yaml").write_text(POLICY + "\n")
@@ -67,11 +72,17 @@ def test_a_store_has_the_policy_and_the_queries_that_were_given(tmp_path):
         ("latin.yaml", None, "policy_file_missing"),
         (None, "none", "query_dir_unreadable"),
         (None, "bad.yaml", "query_dir_unreadable"),
+        (None, "broken", "query_parse_error"),
+        (None, "twice", "duplicate_query_name"),
     ],
 )
 def test_what_a_store_was_given_must_be_usable(tmp_path, policy, queries, code):
     (tmp_path / "bad.yaml").write_text("version: 1\nx: 1\n")
     (tmp_path / "latin.yaml").write_bytes(b"\xe9")
+    for name, texts in {"broken": ["query {"], "twice": [QUERY, QUERY]}.items():
+        (tmp_path / name).mkdir()
+        for number, text in enumerate(texts):
+            (tmp_path / name / f"{number}.gq").write_text(text)
     given = [name and str(tmp_path / name) for name in (policy, queries)]
     with pytest.raises(ServerNotReady, match="is not ready to serve") as refusal:
         plan_from_store("kb.omni", *given)
@@ -101,7 +112,7 @@ def test_the_graphs_of_a_cluster_come_from_its_ledger(cluster):
         GraphSpec(
             "kb",
             f"{cluster.root}/graphs/kb.omni",
-            (QueryPayload("due.gq", QUERY, "due"),),
+            (QueryPayload("due", QUERY),),
             "rules",
             POLICY,
         ),

@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.errors import ServerNotReady
 from omnigraph.server import tokens
-from omnigraph.server.tokens import TokenTable, bearer_token
+from omnigraph.server.tokens import TokenTable
 from omnigraph.settings import Settings
 
 ONE = "OMNIGRAPH_SERVER_BEARER_TOKEN"
@@ -145,23 +145,3 @@ def test_every_entry_is_compared_whatever_is_presented(presented, monkeypatch):
 
 def test_bytes_and_text_are_the_same_token():
     assert TokenTable({"ana": "tökén"}).actor_of("tökén".encode()) == "ana"
-
-
-@pytest.mark.parametrize(
-    ("header", "token"),
-    [
-        (b"Bearer abc", b"abc"),
-        (b"Bearer  abc", b" abc"),
-        (b"Bearer \xff", b"\xff"),
-        (b"bearer abc", None),
-        (b"BEARER abc", None),
-        (b"Bearer", None),
-        (b"Bearer ", None),
-        (b"Bearer\tabc", None),
-        (b" Bearer abc", None),
-        (b"Basic abc", None),
-        (b"", None),
-    ],
-)
-def test_the_header_has_one_spelling(header, token):
-    assert bearer_token(header) == token

@@ -6,16 +6,13 @@ graphs that cannot be served. A server whose only policy belongs to a damaged gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import cast
 
-from omnigraph.api.gate import WriteGate
 from omnigraph.errors import PolicyDenied, ServerNotReady
 from omnigraph.policy.actions import IMPLIED, Action
-from omnigraph.policy.decision import Decider, Decision
+from omnigraph.policy.decision import Decider, Decision, allowed_message
 from omnigraph.policy.policy import Policy
-from omnigraph.records import dataclass
 from omnigraph.server.boot import BootPlan
 from omnigraph.server.tokens import TokenTable
 
@@ -37,7 +34,7 @@ class RunState(Enum):
 
     OPEN = "open"
     """No tokens and no policies, on request: everything is allowed on graphs."""
-    DEFAULT_DENY = "default-deny"
+    DEFAULT_DENY = "default_deny"
     """Tokens without policies: every actor may read, and nothing else."""
     POLICY = "policy"
     """Policies decide; a graph without one is in default-deny."""
@@ -63,22 +60,6 @@ def classify(tokens: TokenTable, plan: BootPlan, unauthenticated: bool) -> RunSt
     return RunState.POLICY if plan.has_policies else RunState.DEFAULT_DENY
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionEvent:
-    """A decision, for the log; it has names of branches, and no values of data."""
-
-    graph_id: str | None
-    actor: str | None
-    action: str
-    branch: str | None
-    target: str | None
-    allowed: bool
-    rule: str | None
-
-
-OnDecision = Callable[[DecisionEvent], None]
-
-
 class Access:
     """Decides about the requests to a server. Immutable: a reload makes another one."""
 
@@ -89,23 +70,14 @@ class Access:
         server_policy: Decider | None = None,
         *,
         is_loopback: bool = False,
-        on_decision: OnDecision | None = None,
     ) -> None:
         self.state = state
         self._policies = dict(policies or {})
         self._server_policy = server_policy
         self._is_loopback = is_loopback
-        self._on_decision = on_decision
 
     @classmethod
-    def from_plan(
-        cls,
-        plan: BootPlan,
-        state: RunState,
-        *,
-        is_loopback: bool = False,
-        on_decision: OnDecision | None = None,
-    ) -> Access:
+    def from_plan(cls, plan: BootPlan, state: RunState, *, is_loopback: bool = False) -> Access:
         """The access rules of a plan, whose policies were checked when it was made."""
         policies = {
             graph.graph_id: Policy.parse(graph.policy_text, name=graph.policy_name or "policy")
@@ -116,7 +88,7 @@ class Access:
         if plan.server_policy_text is not None:
             name = plan.server_policy_name or "policy"
             server_policy = Policy.parse(plan.server_policy_text, name=name, scope="server")
-        return cls(state, policies, server_policy, is_loopback=is_loopback, on_decision=on_decision)
+        return cls(state, policies, server_policy, is_loopback=is_loopback)
 
     def decide(
         self,
@@ -130,24 +102,6 @@ class Access:
 
         Only the names of the request count, never whether they exist.
         """
-        decision = self.evaluate(graph_id, actor, action, branch, target)
-        if self._on_decision is not None:
-            self._on_decision(
-                DecisionEvent(
-                    graph_id, actor, action, branch, target, decision.allowed, decision.rule
-                )
-            )
-        return decision
-
-    def evaluate(
-        self,
-        graph_id: str | None,
-        actor: str | None,
-        action: Action,
-        branch: str | None = None,
-        target: str | None = None,
-    ) -> Decision:
-        """``decide`` without an event for the log."""
         if graph_id is None:
             return self._decide_server(actor, action)
         if self.state is RunState.OPEN:
@@ -157,7 +111,9 @@ class Access:
         policy = self._policies.get(graph_id)
         if policy is not None:
             return policy.decide(actor, action, branch, target)
-        return Decision(action in _DEFAULT_ALLOWED, None, DEFAULT_DENY)
+        if action in _DEFAULT_ALLOWED:
+            return Decision(True, None, allowed_message(action, actor))
+        return Decision(False, None, DEFAULT_DENY)
 
     def _decide_server(self, actor: str | None, action: Action) -> Decision:
         if self.state is RunState.OPEN:
@@ -173,35 +129,3 @@ class Access:
         if self.state is RunState.OPEN or policy is None:
             return False
         return actor is None or not policy.knows(actor)
-
-    def gate(self, graph_id: str) -> WriteGate | None:
-        """What the graph itself asks before each write; ``None`` if the server is open."""
-        return None if self.state is RunState.OPEN else GraphGate(graph_id, self)
-
-
-class GraphGate:
-    """The second gate, inside an open graph; ``access`` can be replaced while it is open.
-
-    Set ``access`` when a reload makes another one: the next write of the graph is decided by it.
-    """
-
-    def __init__(self, graph_id: str, access: Access) -> None:
-        self._graph_id = graph_id
-        self.access = access
-
-    def check(
-        self,
-        actor: str | None,
-        action: str,
-        branch: str | None = None,
-        target: str | None = None,
-    ) -> None:
-        """Raise ``PolicyDenied`` unless the actor may do this."""
-        # The boundary has logged the decision about the request already.
-        wanted = cast(Action, action)
-        decision = self.access.evaluate(self._graph_id, actor, wanted, branch, target)
-        if not decision.allowed:
-            raise PolicyDenied(
-                decision.message,
-                details={"actor": actor, "action": action, "branch": branch, "target": target},
-            )

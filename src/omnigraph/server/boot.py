@@ -26,6 +26,8 @@ from omnigraph.errors import (
     OmniGraphError,
     ServerNotReady,
 )
+from omnigraph.lang.diagnostics import Source
+from omnigraph.lang.query.parser import read_queries
 from omnigraph.policy.actions import BundleScope
 from omnigraph.policy.policy import Policy
 from omnigraph.server.graph_ids import graph_id_of, is_graph_id
@@ -34,11 +36,10 @@ from omnigraph.storage.objects.store import ObjectStore
 
 
 class QueryPayload(msgspec.Struct, frozen=True):
-    """A ``.gq`` text; ``query`` is the only query of it that is stored, all of them if ``None``."""
+    """A stored query: its name, and the ``.gq`` text that declares it, maybe beside others."""
 
     name: str
     text: str
-    query: str | None = None
 
 
 class GraphSpec(msgspec.Struct, frozen=True):
@@ -100,10 +101,7 @@ def plan_from_store(
             raise not_ready(
                 uri, [ClusterDiagnostic("policy_invalid", policy_file, error.message)]
             ) from None
-    queries = tuple(
-        QueryPayload(path.name, _text(path, "query_file_missing"))
-        for path in _query_files(queries_directory)
-    )
+    queries = _queries(uri, _query_files(queries_directory))
     graph = GraphSpec(graph_id_of(uri), uri, queries, policy_file, policy_text)
     return BootPlan(
         source=uri,
@@ -112,6 +110,27 @@ def plan_from_store(
         digest=hashlib.sha256(msgspec.json.encode(graph)).hexdigest(),
         has_policies=policy_text is not None,
     )
+
+
+def _queries(uri: str, files: Sequence[Path]) -> tuple[QueryPayload, ...]:
+    """Every query that the files declare, sorted by name."""
+    queries: dict[str, QueryPayload] = {}
+    problems: list[ClusterDiagnostic] = []
+    for path in files:
+        text = _text(path, "query_file_missing")
+        try:
+            declared = read_queries(Source(str(path), text))
+        except OmniGraphError as error:
+            problems.append(ClusterDiagnostic("query_parse_error", str(path), error.message))
+            continue
+        for query in declared.queries:
+            if query.name in queries:
+                message = f"query '{query.name}' is declared in another file too"
+                problems.append(ClusterDiagnostic("duplicate_query_name", str(path), message))
+            queries[query.name] = QueryPayload(query.name, text)
+    if problems:
+        raise not_ready(uri, problems)
+    return tuple(queries[name] for name in sorted(queries))
 
 
 def _query_files(directory: str | None) -> list[Path]:
@@ -223,7 +242,7 @@ def _spec(graph: AppliedGraph) -> GraphSpec:
     return GraphSpec(
         graph.graph_id,
         graph.uri,
-        tuple(QueryPayload(f"{query.name}.gq", query.text, query.name) for query in graph.queries),
+        tuple(QueryPayload(query.name, query.text) for query in graph.queries),
         None if policy is None else policy.name,
         None if policy is None else policy.text,
         graph.embedding,

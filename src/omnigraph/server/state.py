@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, cast
 
 from starlette.types import ASGIApp
 
@@ -19,6 +19,7 @@ from omnigraph.policy.decision import Decision
 from omnigraph.records import dataclass
 from omnigraph.server.admission import Admission, ReadAdmission
 from omnigraph.server.bodies import BodyTimes
+from omnigraph.server.boot import Quarantine
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
@@ -50,15 +51,6 @@ class Decisions(Protocol):
     ) -> Decision: ...
 
     def hides_graph(self, graph_id: str, actor: str | None) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """A graph that is declared but not served."""
-
-    graph_id: str
-    code: str
-    message: str
 
 
 class ServedGraph:
@@ -159,11 +151,15 @@ class CurrentGate:
     def check(
         self,
         actor: str | None,
-        action: Action,
+        action: str,
         branch: str | None = None,
         target: str | None = None,
     ) -> None:
         """Raise ``PolicyDenied`` unless the actor may do this."""
-        decision = self._access().decide(self._graph_id, actor, action, branch, target)
+        wanted = cast(Action, action)
+        decision = self._access().decide(self._graph_id, actor, wanted, branch, target)
         if not decision.allowed:
-            raise PolicyDenied(decision.message)
+            raise PolicyDenied(
+                decision.message,
+                details={"action": action, "branch": branch, "target": target},
+            )

@@ -18,7 +18,6 @@ from omnigraph.errors import InputError, ServerNotReady
 from omnigraph.escaping import escape
 from omnigraph.settings import Settings
 
-SCHEME = b"Bearer "
 SINGLE_ACTOR = "default"
 """The actor of the token that has no name."""
 _RESERVED = "omnigraph:"
@@ -111,17 +110,6 @@ class TokenTable:
 
     def __repr__(self) -> str:
         return f"<TokenTable of {len(self._digests)} actors>"
-
-
-def bearer_token(header: bytes) -> bytes | None:
-    """The token of an ``Authorization`` header; ``None`` if it has none.
-
-    >>> bearer_token(b"Bearer abc"), bearer_token(b"bearer abc"), bearer_token(b"Bearer ")
-    (b'abc', None, None)
-    """
-    if not header.startswith(SCHEME):
-        return None
-    return header[len(SCHEME) :] or None
 
 
 def _digest(token: str | bytes) -> bytes:
