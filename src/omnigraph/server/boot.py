@@ -315,7 +315,7 @@ def source_signature(
     """
     parts: list[object] = []
     if is_cluster:
-        parts.append(_file_signature(Path(location.removeprefix("file://"), CONFIG)))
+        parts.append(file_signature(Path(location.removeprefix("file://"), CONFIG)))
         try:
             root = parse_location(cluster_root(location), None, settings)
             if not root.is_missing():
@@ -323,18 +323,17 @@ def source_signature(
         except OmniGraphError as error:
             parts.append(error.code)
     if policy_file is not None:
-        parts.append(_file_signature(Path(policy_file)))
+        parts.append(file_signature(Path(policy_file)))
     if queries_directory is not None:
         try:
-            parts += [
-                (path.name, _file_signature(path)) for path in _query_files(queries_directory)
-            ]
+            parts += [(path.name, file_signature(path)) for path in _query_files(queries_directory)]
         except ServerNotReady as error:
             parts.append(error.message)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _file_signature(path: Path) -> tuple[int, ...] | None:
+def file_signature(path: Path) -> tuple[int, ...] | None:
+    """Changes if a file was written or replaced; ``None`` if there is none."""
     try:
         status = path.stat()
     except (OSError, ValueError):

@@ -19,7 +19,7 @@ from omnigraph.policy.decision import Decision
 from omnigraph.records import dataclass
 from omnigraph.server.admission import Admission, ReadAdmission
 from omnigraph.server.bodies import BodyTimes
-from omnigraph.server.boot import Quarantine
+from omnigraph.server.boot import GraphSpec, Quarantine
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
@@ -56,12 +56,24 @@ class Decisions(Protocol):
 class ServedGraph:
     """One open graph and its stored queries."""
 
-    def __init__(self, graph_id: str, graph: Graph, queries: StoredQueries) -> None:
+    def __init__(
+        self,
+        graph_id: str,
+        graph: Graph,
+        queries: StoredQueries,
+        spec: GraphSpec | None = None,
+    ) -> None:
+        self._spec = spec
         self.graph_id = graph_id
         self.graph = graph
         self.queries = queries
         self.uri = graph.uri
         self._seen: OrderedDict[str, None] = OrderedDict()
+
+    def is_of(self, spec: GraphSpec) -> bool:
+        """Whether the open graph is that of another plan too, whatever its queries and policy."""
+        own = self._spec
+        return own is not None and (own.uri, own.embedding) == (spec.uri, spec.embedding)
 
     def see(self, commit_id: str) -> None:
         """Make sure that reads include a commit, which the client knows from a response.

@@ -49,10 +49,18 @@ class TokenTable:
                 raise _refused(f"the token of actor '{escape(actor)}' has another actor too")
             actors.append(actor)
             digests.append(digest)
-        self._actors = tuple(actors)
+        self._actors: tuple[str | None, ...] = tuple(actors)
         self._digests = tuple(digests)
         self.files: tuple[Path, ...] = ()
         """The files that the tokens came from."""
+
+    @classmethod
+    def from_digests(cls, digests: Sequence[tuple[str, bytes]]) -> TokenTable:
+        """The table that another process of the server made."""
+        table = cls()
+        table._actors = (None, *(actor for actor, _ in digests))
+        table._digests = tuple(digest for _, digest in digests)
+        return table
 
     @classmethod
     def from_settings(cls, settings: Settings) -> TokenTable:
@@ -79,6 +87,15 @@ class TokenTable:
         table = cls(pairs)
         table.files = files
         return table
+
+    @property
+    def digests(self) -> tuple[tuple[str, bytes], ...]:
+        """Actors and the digests of their tokens, for other processes of the server only."""
+        return tuple(
+            (actor, digest)
+            for actor, digest in zip(self._actors[1:], self._digests, strict=True)
+            if actor is not None
+        )
 
     @property
     def is_empty(self) -> bool:

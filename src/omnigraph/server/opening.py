@@ -1,0 +1,105 @@
+"""Opens the graphs of a plan; one that cannot be served is set aside with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from omnigraph.api.graph import Graph
+from omnigraph.api.handle import Mode
+from omnigraph.errors import OmniGraphError
+from omnigraph.records import dataclass
+from omnigraph.server.boot import (
+    BootPlan,
+    GraphSpec,
+    Quarantine,
+    embedding_config,
+    quarantine_of,
+)
+from omnigraph.server.state import CurrentGate, Decisions, ServedGraph
+from omnigraph.server.stored_queries import StoredQueries
+from omnigraph.settings import Settings
+
+AT_A_TIME = 4
+INVALID_QUERY = "stored_query_invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPlan:
+    """What could be opened, and what could not, those of the plan included."""
+
+    graphs: Mapping[str, ServedGraph]
+    unserved: Mapping[str, Quarantine]
+
+
+def open_graphs(
+    plan: BootPlan,
+    mode: Mode,
+    settings: Settings,
+    access: Callable[[], Decisions],
+    previous: Mapping[str, ServedGraph] | None = None,
+) -> OpenedPlan:
+    """Open every graph of a plan; a graph of ``previous`` at the same address stays open.
+
+    ``access`` gives the decisions that are in force: writes of the graphs ask them too.
+    """
+    opener = _Opener(mode, settings, access, previous or {})
+    with ThreadPoolExecutor(AT_A_TIME, "open-graph") as executor:
+        opened = list(executor.map(opener.open, plan.graphs))
+    return OpenedPlan(
+        {graph.graph_id: graph for graph in opened if isinstance(graph, ServedGraph)},
+        {
+            graph.graph_id: graph
+            for graph in (*plan.quarantined, *opened)
+            if isinstance(graph, Quarantine)
+        },
+    )
+
+
+class _Opener:
+    def __init__(
+        self,
+        mode: Mode,
+        settings: Settings,
+        access: Callable[[], Decisions],
+        previous: Mapping[str, ServedGraph],
+    ) -> None:
+        self._mode: Mode = mode
+        self._settings = settings
+        self._access = access
+        self._previous = previous
+
+    def open(self, spec: GraphSpec) -> ServedGraph | Quarantine:
+        try:
+            queries = StoredQueries.read(spec.queries)
+        except OmniGraphError as error:
+            return Quarantine(spec.graph_id, INVALID_QUERY, error.message)
+        previous = self._previous.get(spec.graph_id)
+        is_shared = previous is not None and previous.is_of(spec)
+        graph: Graph | None = None
+        try:
+            graph = previous.graph if previous is not None and is_shared else self._graph(spec)
+            broken = queries.breakages(graph.catalog)
+        except OmniGraphError as error:
+            if graph is not None and not is_shared:
+                graph.close()
+            return quarantine_of(spec.graph_id, error)
+        if broken:
+            if not is_shared:
+                graph.close()
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(broken.items()))
+            return Quarantine(spec.graph_id, INVALID_QUERY, reasons)
+        return ServedGraph(spec.graph_id, graph, queries, spec)
+
+    def _graph(self, spec: GraphSpec) -> Graph:
+        embedding = None
+        if spec.embedding is not None:
+            embedding = embedding_config(spec.embedding, self._settings)
+        return Graph.open(
+            spec.uri,
+            self._mode,
+            local_files=False,
+            auto_compact=self._mode == "rw",
+            embedding=embedding,
+            policy=CurrentGate(spec.graph_id, self._access),
+        )
