@@ -277,6 +277,19 @@ class Server:
                 pass
             return b"".join(pieces)
 
+    def dribble(self, head: bytes, piece: bytes, *, pause: float) -> bytes:
+        """Send a body piece by piece until the server answers, and return the answer."""
+        with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
+            connection.sendall(head)
+            connection.settimeout(pause)
+            for _ in range(10_000):
+                connection.sendall(piece)
+                try:
+                    return connection.recv(1 << 16)
+                except TimeoutError:
+                    continue
+        raise AssertionError("the server reads for ever")
+
     def log_lines(self) -> list[dict[str, Any]]:
         """What was logged so far."""
         os.set_blocking(self._log_out, False)

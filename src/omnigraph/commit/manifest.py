@@ -61,6 +61,14 @@ LISTS_AFTER = 30.0
 _T = TypeVar("_T")
 
 
+def _has(column: str, text: str) -> pc.Expression:
+    """A condition on a text; its type is given, since pyarrow loads pandas to infer one."""
+    return pc.field(column) == pa.scalar(text, pa.string())
+
+
+_IS_COMMIT = _has("object_type", CommitRow.kind)
+
+
 class Manifest:
     """The manifest of one branch. Thread-safe."""
 
@@ -176,13 +184,16 @@ class Manifest:
 
     def commits(self) -> list[CommitRow]:
         """Every commit that is visible here, inherited ones too, oldest first."""
-        commits = self._commits(pc.field("object_type") == CommitRow.kind)
+        commits = self._commits(_IS_COMMIT)
         return sorted(commits, key=attrgetter("order"))
 
     def commit(self, commit_id: str) -> CommitRow | None:
         """A commit by its id."""
-        condition = (pc.field(KEY) == commit_id) & (pc.field("object_type") == CommitRow.kind)
-        return next(iter(self._commits(condition)), None)
+        head = self.current().head
+        if head is not None and head.commit_id == commit_id:
+            # Whoever has just written asks for this one; it is in memory.
+            return head
+        return next(iter(self._commits(_has(KEY, commit_id) & _IS_COMMIT)), None)
 
     def completion(self, commit_id: str) -> CommitRow | None:
         """The commit of a recovery that finished another."""
@@ -191,7 +202,7 @@ class Manifest:
 
     def has_row(self, object_id: str) -> bool:
         """Whether there is a row with this key."""
-        return bool(self._newest().read([KEY], pc.field(KEY) == object_id).num_rows)
+        return bool(self._newest().read([KEY], _has(KEY, object_id)).num_rows)
 
     def _commits(self, condition: pc.Expression) -> list[CommitRow]:
         with self._detect_deletion():

@@ -31,6 +31,8 @@ TOTAL_SECONDS = 600.0
 LARGE = 64 << 10
 """Larger bodies are decoded on a thread."""
 _PIECE = 1 << 16
+_DISCARDED = 16 << 20
+"""How much of a body that is too large is read before the connection is closed."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -53,8 +55,8 @@ async def read_body(
 ) -> bytes:
     """The bytes of a body as they were sent; refuses one that is too large or too slow."""
     length = headers.one("content-length")
-    if length is not None and length.isdecimal() and int(length) > limit:
-        raise too_large(limit)
+    if length is not None and length.isdecimal() and int(length) > limit + _DISCARDED:
+        raise too_large(limit, closes=True)
     loop = asyncio.get_running_loop()
     end = loop.time() + times.total
     pieces: list[bytes] = []
@@ -76,21 +78,27 @@ async def read_body(
             raise ClientLeft
         piece = message.get("body", b"")
         size += len(piece)
+        if size > limit + _DISCARDED:
+            raise too_large(limit, closes=True)
         if size > limit:
-            raise too_large(limit)
-        if piece:
+            # Read on: most clients look for an answer only after the last byte.
+            pieces.clear()
+        elif piece:
             pieces.append(piece)
         if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            break
+    if size > limit:
+        raise too_large(limit)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def too_large(limit: int) -> RequestRefused:
+def too_large(limit: int, *, closes: bool = False) -> RequestRefused:
     return RequestRefused(
         413,
         "body_too_large",
         f"the body of the request is larger than {limit} bytes",
         hint="send the data in several requests",
-        closes=True,
+        closes=closes,
     )
 
 
