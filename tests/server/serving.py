@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import uvicorn
 
 from omnigraph import Graph
 from omnigraph.policy.decision import Decision
 from omnigraph.server.admission import Admission, ReadAdmission, WriteCaps
 from omnigraph.server.app import create_app
 from omnigraph.server.bodies import BodyTimes
+from omnigraph.server.boot import Quarantine
 from omnigraph.server.config import LogOptions, ServerConfig, ServerSource
 from omnigraph.server.lanes import Lanes
+from omnigraph.server.listener import Listener
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.request_log import RequestLog
-from omnigraph.server.state import Quarantine, ServedGraph, ServerProcess, ServerState
+from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
 from omnigraph.server.stored_queries import StoredQueries
 
 SCHEMA = """
@@ -213,7 +214,8 @@ class Server:
         self._parts = (state, times, caps)
         self._ready = threading.Event()
         self._clients: list[Client] = []
-        self._uvicorn: uvicorn.Server
+        self._loop: asyncio.AbstractEventLoop
+        self._end: asyncio.Event
         self._thread = threading.Thread(target=self._run, name="test-server")
 
     def _run(self) -> None:
@@ -231,19 +233,14 @@ class Server:
             log=RequestLog(LogOptions(level="debug", descriptor=self._log_in)),
             times=times,
         )
-        config = uvicorn.Config(
-            create_app(self.process),
-            http="httptools",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=5,
-        )
-        self._uvicorn = _NoSignals(config)
+        listener = Listener(create_app(self.process), [self._socket])
+        listener.start()
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
         self._ready.set()
-        await self._uvicorn.serve(sockets=[self._socket])
+        await self._end.wait()
+        await listener.drain()
+        await self.process.lanes.drain()
         self.process.lanes.close()
 
     def start(self) -> None:
@@ -253,7 +250,7 @@ class Server:
     def stop(self) -> None:
         for client in self._clients:
             client.close()
-        self._uvicorn.should_exit = True
+        self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(30)
         assert not self._thread.is_alive()
         os.close(self._log_in)
@@ -306,14 +303,6 @@ class Server:
         names = ServerState.__dataclass_fields__  # type: ignore[attr-defined]
         old = {name: getattr(self.process.state, name) for name in names}
         self.process.swap(ServerState(**(old | changes)))
-
-
-class _NoSignals(uvicorn.Server):
-    """Leaves the signals of the test process alone."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 @contextmanager

@@ -8,40 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import Cancelled, OmniGraphError, PolicyDenied, ServerUnavailable
 from omnigraph.escaping import escape
-from omnigraph.server import bodies
+from omnigraph.server import bodies, heads
 from omnigraph.server.bodies import ClientLeft, read_body
 from omnigraph.server.calls import Call, Reply, RequestHeaders
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
-from omnigraph.server.handlers.serving import API_VERSION
+from omnigraph.server.graph_ids import is_graph_id
+from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
 from omnigraph.server.matching import Match, RouteTable
 from omnigraph.server.request_log import ERROR
 from omnigraph.server.routes import ROUTES, Lane, Route
 from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
 
-LONGEST_TARGET = 16 << 10
-LARGEST_HEADERS = 64 << 10
-MOST_HEADERS = 100
-REQUEST_ID = "omnigraph-request-id"
-HTTP_API = "omnigraph-http-api"
 COMMIT = "omnigraph-commit"
-_VERSIONS = ("0.8", "0.8.0", "1")
-_GRAPH_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
-_RESERVED = frozenset({"policies", "healthz", "openapi", "graphs", "readyz", "metrics"})
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _LEFT = 499
 _PATIENCE_SECONDS = 0.05
 """A read that takes longer ends when its client leaves."""
@@ -96,7 +85,7 @@ class _Exchange:
         self._send = send
         self._headers = RequestHeaders(scope["headers"])
         self._method: str = scope["method"]
-        self._request_id = self._choose_id()
+        self._request_id = heads.request_id_of(self._headers)
         self._route: Route | None = None
         self._served: ServedGraph | None = None
         self._actor: str | None = None
@@ -126,7 +115,8 @@ class _Exchange:
             self._account(time.perf_counter() - started)
 
     async def _answer(self) -> None:
-        self._check_head()
+        heads.check_size(self._scope)
+        self._echoes_version = heads.names_version(self._headers)
         match = self._match()
         route = match.route(self._method)
         if route is None:
@@ -139,7 +129,7 @@ class _Exchange:
         self._route = route
         path = dict(zip(route.parameters, match.values, strict=True))
         if route.scope != "open":
-            self._actor = self._authenticate()
+            self._actor = heads.authenticate(self._headers, self._state.tokens)
         if route.scope == "graph":
             self._served = self._find_graph(path["graph_id"])
         lane = route.lane_for(self._served, path)
@@ -153,41 +143,8 @@ class _Exchange:
 
     # -- checks ------------------------------------------------------------------------------
 
-    def _choose_id(self) -> str:
-        given = self._headers.all(REQUEST_ID)
-        if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
-            return given[0].decode("ascii")
-        return new_ulid()
-
-    def _check_head(self) -> None:
-        items = self._scope["headers"]
-        target = len(self._scope["raw_path"]) + len(self._scope["query_string"])
-        if target > LONGEST_TARGET:
-            raise RequestRefused(
-                414, "target_too_long", f"the request target is longer than {LONGEST_TARGET} bytes"
-            )
-        size = sum(len(name) + len(value) for name, value in items)
-        if len(items) > MOST_HEADERS or size > LARGEST_HEADERS:
-            raise RequestRefused(431, "headers_too_large", "the headers are too large")
-        if len(self._headers.all("authorization")) > 1:
-            raise RequestRefused(400, "repeated_header", "header 'authorization' is given twice")
-        version = self._headers.one(HTTP_API)
-        if version is not None:
-            if version not in _VERSIONS:
-                raise RequestRefused(
-                    400,
-                    "api_contract_mismatch",
-                    f"this server does not speak version '{escape(version)}' of the HTTP API",
-                    hint=f"it speaks {API_VERSION}",
-                )
-            self._echoes_version = True
-
     def _match(self) -> Match:
-        raw = self._scope["raw_path"]
-        try:
-            segments = tuple(unquote_to_bytes(part).decode("utf-8") for part in raw.split(b"/")[1:])
-        except UnicodeDecodeError:
-            raise RequestRefused(400, "bad_path", "the path is not UTF-8") from None
+        segments = heads.segments_of(self._scope["raw_path"])
         match = self._table.match(segments)
         if match is None and self._state.only_graph is not None:
             match = self._table.match(("graphs", self._state.only_graph, *segments))
@@ -195,21 +152,8 @@ class _Exchange:
             raise RequestRefused(404, "route_not_found", "there is nothing at this path")
         return match
 
-    def _authenticate(self) -> str | None:
-        tokens = self._state.tokens
-        if tokens.is_empty:
-            return None
-        given = self._headers.all("authorization")
-        token = _bearer(given[0]) if given else None
-        if token is None:
-            raise RequestRefused(401, "missing_token", "missing bearer token")
-        actor = tokens.actor_of(token)
-        if actor is None:
-            raise RequestRefused(401, "invalid_token", "invalid bearer token")
-        return actor
-
     def _find_graph(self, graph_id: str) -> ServedGraph:
-        if not _GRAPH_ID.fullmatch(graph_id) or graph_id in _RESERVED:
+        if not is_graph_id(graph_id):
             raise RequestRefused(
                 400,
                 "bad_graph_id",
@@ -444,15 +388,6 @@ class _Exchange:
             query=text,
             query_name=name,
         )
-
-
-def _bearer(value: bytes) -> str | None:
-    """The token of an ``Authorization`` header."""
-    try:
-        text = value.decode("ascii")
-    except UnicodeDecodeError:
-        return None
-    return text.removeprefix("Bearer ") if text.startswith("Bearer ") else None
 
 
 def _decoded_body(route: Route, content: bytes) -> Any:

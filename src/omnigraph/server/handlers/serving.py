@@ -6,6 +6,7 @@ import omnigraph
 from omnigraph.commit.rows import FORMAT_VERSION
 from omnigraph.server.calls import Call, Reply
 from omnigraph.server.errors import RequestRefused
+from omnigraph.server.heads import API_VERSION
 from omnigraph.server.metrics import CONTENT_TYPE
 from omnigraph.server.models.responses import (
     GraphInfo,
@@ -14,8 +15,6 @@ from omnigraph.server.models.responses import (
     ReloadOutput,
 )
 from omnigraph.server.readiness import readiness
-
-API_VERSION = "0.8"
 
 
 def health(call: Call) -> Reply:
