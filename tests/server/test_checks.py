@@ -289,9 +289,9 @@ def test_many_or_large_headers_are_refused(server: Server) -> None:
 
 
 def test_a_version_of_the_interface_that_we_do_not_speak_is_refused(ana: Client) -> None:
-    asked = ana.get("/schema", headers={"Omnigraph-Http-Api": "0.8"})
-    assert asked.ok()
-    assert asked.headers["omnigraph-http-api"] == "0.8"
+    answer = ana.get("/schema", headers={"Omnigraph-Http-Api": "0.8"})
+    assert answer.ok()
+    assert answer.headers["omnigraph-http-api"] == "0.8"
     assert "omnigraph-http-api" not in ana.get("/schema").headers
     refused = ana.get("/schema", headers={"Omnigraph-Http-Api": "7"}).fails(400)
     assert refused["reason"] == "api_contract_mismatch"
