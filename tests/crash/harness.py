@@ -39,7 +39,7 @@ import socket
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -62,6 +62,10 @@ TRIES = 5
 """How often a walk runs again because two threads stopped together, past the step it wanted."""
 
 _REPOSITORY = Path(__file__).parents[2]
+
+Entries = Mapping[str, tuple[int, ...]]
+"""By path, relative to a root: size and time of a file."""
+DIRECTORY = (-1,)
 
 
 class Ending(Enum):
@@ -100,24 +104,60 @@ class Outcome:
 class Prepared:
     """A directory as it was at one moment, to be put back before every run.
 
-    It comes back under the same path: branches of Lance remember where they were made.
+    It comes back under the same path: branches of Lance remember where they were made. A file that
+    still has its size and time is left where it is.
     """
 
     root: Path
     copy: Path
+    entries: Entries
 
     @classmethod
     def of(cls, root: Path, copy: Path) -> Self:
         """Remember ``root`` in ``copy``, which must not exist."""
         shutil.copytree(root, copy, symlinks=True)
-        return cls(root, copy)
+        return cls(root, copy, entries_of(copy))
 
     def put_back(self) -> Path:
         """Make the root what it was; returns it."""
-        if self.root.exists():
-            shutil.rmtree(self.root)
-        shutil.copytree(self.copy, self.root, symlinks=True)
+        self.root.mkdir(exist_ok=True)
+        changed = {
+            name: entry
+            for name, entry in entries_of(self.root).items()
+            if self.entries.get(name) != entry
+        }
+        for name in sorted(changed, reverse=True):  # what lies in a directory, before it
+            path = self.root / name
+            if changed[name] == DIRECTORY:
+                path.rmdir()
+            else:
+                path.unlink()
+        for name, entry in self.entries.items():  # a directory, before what lies in it
+            path = self.root / name
+            if entry == DIRECTORY:
+                path.mkdir(exist_ok=True)
+            elif name in changed or not os.path.lexists(path):
+                shutil.copy2(self.copy / name, path, follow_symlinks=False)
         return self.root
+
+
+def entries_of(root: Path) -> Entries:
+    """All that lies below a root; a directory comes before what lies in it."""
+    entries: dict[str, tuple[int, ...]] = {}
+
+    def add(folder: str, above: str) -> None:
+        with os.scandir(folder) as existing:
+            for entry in existing:
+                name = f"{above}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    entries[name] = DIRECTORY
+                    add(entry.path, f"{name}/")
+                else:
+                    status = entry.stat(follow_symlinks=False)
+                    entries[name] = (status.st_size, status.st_mtime_ns)
+
+    add(str(root), "")
+    return entries
 
 
 class Harness:

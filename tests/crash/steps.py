@@ -41,6 +41,7 @@ _RANDOM = re.compile(
     r"|\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b"  # ULID
     r"|(?<![0-9a-f])[0-9a-f]{24,}(?![0-9a-f])"  # names of data files
     r"|(?<=-)[0-9]{12,20}(?=\.(?:arrow|bin)\b)"  # the random part of a deletion file
+    r"|(?<=\b__checksums/)[0-9]{20}(?=-)"  # the time of a record of checksums
 )
 _LINE = re.compile(r"(\d+) +(.*)")
 _RESUMED = re.compile(r"<\.\.\. \w+ resumed>(.*)")
@@ -75,6 +76,8 @@ def shape_of(path: str) -> str:
 
     >>> shape_of("_transactions/1-48c2c2ae-247c-49f8-a0ca-1040eac0d14f.txn")
     '_transactions/1-*.txn'
+    >>> shape_of("__checksums/01794961802363462471-01KABCDEFGHJKMNPQRSTVWXYZ0.json")
+    '__checksums/*-*.json'
     """
     return _RANDOM.sub("*", path)
 

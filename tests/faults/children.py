@@ -108,8 +108,9 @@ class Children(Harness):
         return self._next_stop_or_end()
 
     def reported(self) -> object:
-        """What the last child reported last."""
-        return pickle.loads(b64decode(self.output.split()[-1]))
+        """What the last child reported last; nothing if it never did."""
+        lines = self.output.split()
+        return pickle.loads(b64decode(lines[-1])) if lines else None
 
     @property
     def output(self) -> str:

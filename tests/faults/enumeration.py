@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import pickle
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -35,15 +36,20 @@ from tests.crash.steps import Step
 from tests.crash.survival import State
 from tests.faults import victims
 from tests.faults.aftermath import Ending
+from tests.faults.alike import Disk, disk_of
 from tests.faults.children import Child, Children
 from tests.faults.copies import COPIES, Copying
-from tests.faults.failing_calls import Died, WatchedChild
-from tests.faults.victims import GRAPH, Looks, Testimony
+from tests.faults.failing_calls import Died, WatchedChild, WatchedServant
+from tests.faults.victims import GRAPH, Looks, Suffering, Testimony
 from tests.faults.writers import SCENARIOS as WRITERS
 
 _MEMORY = "/dev/shm"
 SCENARIOS = (*WRITERS, *COPIES)
 CODES = (errno.EIO, errno.ENOSPC)
+CASES_OF_A_PROCESS = 40
+"""So many cases a victim or a writer takes, one after the other, ..."""
+AUDITED = 32
+"""... and one of so many disks that are like another is looked at all the same."""
 _RIGHT = {
     errno.EIO: (StorageError, StorageFull, StorageUnavailable),
     errno.ENOSPC: (StorageFull, StorageUnavailable),
@@ -122,35 +128,52 @@ class Enumerated:
     steps: tuple[Step, ...]
     reading: bool = False
     """Whether the calls are those that only look."""
+    testimonies: dict[tuple[str, Disk], Testimony] = field(default_factory=dict)
+    """What witnesses saw, by kind, on disks that are alike."""
 
 
 class Enumeration:
-    """Runs the cases: one process is the victim, another the witness."""
+    """Runs the cases: one process is the victim, others are witnesses.
 
-    def __init__(self, victims: Children, witnesses: Children, folder: Path) -> None:
-        self._victims = victims
-        self._witnesses = witnesses
+    A victim takes case after case, so that not each begins with a process that has never used
+    Lance. Each case gets its own look of the same handle, and of a new one where it comes before;
+    witnesses look closely at one of all disks that are alike.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._families: dict[str, Children] = {}
+        self._victim: tuple[tuple[str, bool], WatchedServant] | None = None
+        self._writer: int | None = None
+        self._written = 0
+        self._hits = 0
+
+    def close(self) -> None:
+        for family in self._families.values():
+            family.close()
 
     def ready(self, scenario: Scenario, *, reading: bool = False) -> Enumerated:
         """Build the graph and see what the operation does when nothing fails."""
         folder = self._folder / f"{scenario.name.replace(' ', '-')}{'-reads' if reading else ''}"
         folder.mkdir()
         root = folder / "graph"
-        scenario.build(root, self._victims)
+        self._end_victim()
+        scenario.build(root, self._family("victims"))
         prepared = Prepared.of(root, folder / "as-it-was")
         before = self._state(scenario, root)
-        with self._victim(scenario, root, retries=False, reading=reading) as run:
-            ending = ending_of(run)
-            assert ending.error is None, self._victims.output
-            after = self._state(scenario, root)
-            steps = tuple(run.calls.steps)
+        victim = self._victim_of(scenario, reading, root)
+        victim.prepare(Suffering(scenario.operation, scenario.touched, False), None, 0)
+        ending = ending_of(victim)
+        assert ending.error is None, self.said
+        after = self._state(scenario, root)
+        steps = tuple(victim.calls.steps)
+        self._end_victim()
         return Enumerated(scenario, prepared, before, after, steps, reading)
 
     @property
     def said(self) -> str:
-        """What the last victim and the last witness wrote, tracebacks included."""
-        return f"{self._victims.output}\n{self._witnesses.output}"
+        """What the last of each kind of process wrote, tracebacks included."""
+        return "\n".join(family.output for family in self._families.values())
 
     def _state(self, scenario: Scenario, root: Path) -> State | None:
         actual = self._witness(functools.partial(victims.reader, looks_of(scenario)), root)
@@ -159,59 +182,155 @@ class Enumeration:
 
     def judge(self, actual: Enumerated, step: Step, code: int, *, retries: bool) -> Verdict:
         """Let one call fail; ``retries`` lets the same handle go on before a new one comes."""
+        try:
+            verdict = self._judged(actual, step, code, retries)
+        except Died as died:
+            verdict = Verdict(step, code, Ending(), ((Outcome.DIED, str(died)),), Outcome.DIED)
+        if verdict.outcome not in GOOD:
+            # What is wrong with this case must not be held against the next.
+            self._end_victim()
+            self._end_writer()
+        return verdict
+
+    def _judged(self, actual: Enumerated, step: Step, code: int, retries: bool) -> Verdict:
         scenario, root = actual.scenario, actual.prepared.put_back().resolve()
         faults: list[tuple[Outcome, str]] = []
-        with self._victim(
-            scenario, root, retries=retries, reading=actual.reading, step=step, code=code
-        ) as run:
-            try:
-                ending = ending_of(run)
-            except Died as died:
-                return Verdict(step, code, Ending(), ((Outcome.DIED, str(died)),), Outcome.DIED)
-            reached = run.calls.failed is not None
-            looks = looks_of(scenario)
-            seen = self._witness(functools.partial(victims.reader, looks), root)
-            faults += judge_answer(actual, code, ending, seen)
-            unsynced = run.calls.unsynced()
-            # A sidecar that was removed may come back: whoever finds it sees that it is done.
-            is_safe = unsynced is None or Path(unsynced).name == "__recovery"
-            if ending.error is None and not is_safe:
-                faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
-            if retries:
-                faults += judge_veteran(run)
-            pending = ending.error if isinstance(ending.error, OutcomePending) else None
-            comes = functools.partial(victims.newcomer, looks, scenario.touched, pending)
-            faults += judge_newcomer(actual, ending, seen, retries, self._witness(comes, root))
-            if not retries:
-                faults += judge_veteran(run)
+        run = self._victim_of(scenario, actual.reading, root)
+        run.prepare(Suffering(scenario.operation, scenario.touched, retries), step, code)
+        ending = ending_of(run)
+        reached = run.calls.failed is not None
+        looks = looks_of(scenario)
+        disk = disk_of(root, actual.prepared.entries, run.pid)
+        seen = self._look(actual, "reader", disk, functools.partial(victims.reader, looks))
+        faults += judge_answer(actual, code, ending, seen)
+        unsynced = run.calls.unsynced()
+        # A sidecar that was removed may come back: whoever finds it sees that it is done.
+        is_safe = unsynced is None or Path(unsynced).name == "__recovery"
+        if ending.error is None and not is_safe:
+            faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
+        run.calls.ignore()
+        if retries:
+            faults += judge_veteran(run)
+            disk = disk_of(root, actual.prepared.entries, run.pid)
+        now = self._newcomer(actual, ending, disk, writes=not retries)
+        faults += judge_newcomer(actual, ending, seen, retries, now)
+        if not retries:
+            faults += judge_veteran(run)
+        run.finish()
         outcome = faults[0][0] if faults else _good(ending, reached)
         return Verdict(step, code, ending, tuple(faults), outcome)
 
-    def _victim(
-        self,
-        scenario: Scenario,
-        root: Path,
-        *,
-        retries: bool,
-        reading: bool,
-        step: Step | None = None,
-        code: int = 0,
-    ) -> WatchedChild:
-        child = functools.partial(
-            victims.victim, scenario.operation, scenario.touched, retries, reading
-        )
-        return WatchedChild(self._victims, child, root.resolve(), step, code)
+    # -- victims ---------------------------------------------------------------------------
+
+    def _family(self, name: str) -> Children:
+        """The processes of one kind; only one of them lives at a time."""
+        if name not in self._families:
+            folder = self._folder / name
+            folder.mkdir()
+            self._families[name] = Children(folder)
+        return self._families[name]
+
+    def _victim_of(self, scenario: Scenario, reading: bool, root: Path) -> WatchedServant:
+        """A process for the cases of one scenario; after some of them another."""
+        key = (scenario.name, reading)
+        if self._victim is not None:
+            existing, victim = self._victim
+            if existing == key and victim.obeyed < CASES_OF_A_PROCESS:
+                return victim
+            self._end_victim()
+        orders = self._folder / "orders of a victim"
+        child = functools.partial(victims.victim, orders, reading)
+        victim = WatchedServant(self._family("victims"), child, root.resolve(), orders)
+        self._victim = (key, victim)
+        return victim
+
+    def _end_victim(self) -> None:
+        if self._victim is not None:
+            self._victim[1].end()
+            self._victim = None
+
+    # -- witnesses -------------------------------------------------------------------------
+
+    def _newcomer(
+        self, actual: Enumerated, ending: Ending, disk: Disk, *, writes: bool
+    ) -> Testimony:
+        """What a new handle finds; it has written when ``writes`` is set."""
+        scenario, looks = actual.scenario, looks_of(actual.scenario)
+        pending = ending.error if isinstance(ending.error, OutcomePending) else None
+        comes = functools.partial(victims.newcomer, looks, scenario.touched, pending)
+        if pending is not None or (writes and looks.write is None):
+            return self._witness(comes, actual.prepared.root)
+        known = actual.testimonies.get(("newcomer", disk))
+        if writes and known is not None and not self._is_audited():
+            wrote = self._write(actual)
+            return known if wrote.error is None else wrote
+        return self._look(actual, "newcomer", disk, comes, anew=writes)
+
+    def _look(
+        self, actual: Enumerated, kind: str, disk: Disk, child: Child, *, anew: bool = False
+    ) -> Testimony:
+        """What a process sees that has just been started; of disks that are alike, one is seen.
+
+        From time to time another one is looked at, which has to be seen as the first was.
+        """
+        known = actual.testimonies.get((kind, disk))
+        if known is not None and not anew and not self._is_audited():
+            return known
+        testimony = self._witness(child, actual.prepared.root)
+        if known is not None and testimony != known:
+            return replace(testimony, error=f"not what was seen before: {testimony} {known}")
+        actual.testimonies[kind, disk] = testimony
+        return testimony
+
+    def _is_audited(self) -> bool:
+        self._hits += 1
+        return self._hits % AUDITED == 0
 
     def _witness(self, child: Child, root: Path) -> Testimony:
-        pid = self._witnesses.at_gate(child, root.resolve())
+        """What a process sees that has just been started."""
+        family = self._family("witnesses")
+        pid = family.at_gate(child, root.resolve())
         try:
-            code = self._witnesses.proceed(pid)
+            code = family.proceed(pid)
         except AssertionError as hanging:
-            self._witnesses.drop(pid)
+            family.drop(pid)
             return Testimony(error=str(hanging))
+        return self._testimony(family, code)
+
+    def _write(self, actual: Enumerated) -> Testimony:
+        """Let a new handle write, in a process that has done so before."""
+        family, root = self._family("writers"), actual.prepared.root.resolve()
+        orders = self._folder / "orders of a writer"
+        write = looks_of(actual.scenario).write
+        assert write is not None
+        orders.write_bytes(pickle.dumps(functools.partial(write, root, actual.scenario.touched)))
+        if self._writer is not None and self._written >= CASES_OF_A_PROCESS:
+            self._end_writer()
+        if self._writer is None:
+            child = functools.partial(victims.writer, orders)
+            self._writer = family.at_gate(child, root)
+            self._written = 0
+        self._written += 1
+        try:
+            code = family.proceed(self._writer)
+        except AssertionError as hanging:
+            self._end_writer()
+            return Testimony(error=str(hanging))
+        if code is not None:
+            self._writer = None
+            return self._testimony(family, code or 1)
+        return self._testimony(family, None)
+
+    def _end_writer(self) -> None:
+        if self._writer is not None:
+            self._family("writers").drop(self._writer)
+            self._writer = None
+
+    @staticmethod
+    def _testimony(family: Children, code: int | None) -> Testimony:
         if code:
-            return Testimony(error=f"the process died: {code} {self._witnesses.output[-300:]}")
-        actual = self._witnesses.reported()
+            return Testimony(error=f"the process died: {code} {family.output[-300:]}")
+        actual = family.reported()
         assert isinstance(actual, Testimony)
         return actual
 
@@ -225,15 +344,11 @@ def enumeration() -> Iterator[Enumeration]:
     """With processes of its own, and graphs in memory: nothing here depends on a real disk."""
     location = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="omnigraph-faults-", dir=location) as top:
-        folders = [Path(top, name) for name in ("victims", "witnesses", "graphs")]
-        for folder in folders:
-            folder.mkdir()
-        victims, witnesses = Children(folders[0]), Children(folders[1])
+        actual = Enumeration(Path(top))
         try:
-            yield Enumeration(victims, witnesses, folders[2])
+            yield actual
         finally:
-            victims.close()
-            witnesses.close()
+            actual.close()
 
 
 Faults = Iterator[tuple[Outcome, str]]

@@ -7,10 +7,12 @@ again in another run, although names are random and threads take turns as they l
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import socket
 from collections import Counter
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from tests.crash.harness import PATIENCE
 from tests.crash.steps import SYNCS, Step, shape_of
@@ -71,14 +73,23 @@ class FailingCalls:
         self._listener = Listener(pid)
         self._cwd = os.readlink(f"/proc/{pid}/cwd")
         self._root = PurePosixPath(root)
+        self.expect(wanted, code)
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def expect(self, wanted: Step | None, code: int) -> None:
+        """Count from now on, and let one call fail."""
         self._wanted = wanted
         self._code = code
+        self._counts = True
         self._seen: Counter[tuple[str, str]] = Counter()
         self.steps: list[Step] = []
         self.failed: Step | None = None
 
-    def close(self) -> None:
-        self._listener.close()
+    def ignore(self) -> None:
+        """Let all calls go on from now on, without a look at them."""
+        self._counts = False
 
     def serve(self, until: socket.socket) -> None:
         """Answer calls until there is something to read."""
@@ -111,11 +122,13 @@ class FailingCalls:
         notification = self._listener.receive()
         if notification is None:
             return
-        step = self._step_of(notification)
+        step = self._step_of(notification) if self._counts else None
         if step is not None:
             self.steps.append(step)
             if step == self._wanted and self.failed is None:
                 self.failed = step
+                # Only of a sync that failed it matters what comes after.
+                self._counts = step.syncs
                 self._listener.fail(notification, self._code)
                 return
         self._listener.proceed(notification)
@@ -161,26 +174,61 @@ class WatchedChild:
         self, family: Children, child: Child, root: Path, step: Step | None, code: int
     ) -> None:
         self._family = family
-        self._pid = family.at_gate(child, root)
+        self.pid = family.at_gate(child, root)
         self._ended = False
-        assert family.stop_at_boundary(self._pid), family.output
-        self.calls = FailingCalls(self._pid, str(root), step, code)
+        assert family.stop_at_boundary(self.pid), family.output
+        self.calls = FailingCalls(self.pid, str(root), step, code)
 
-    def __enter__(self) -> WatchedChild:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Kill the child if it has not ended."""
         if not self._ended:
-            self._family.drop(self._pid)
+            self._family.drop(self.pid)
         self.calls.close()
 
     def proceed(self) -> object:
         """Let the child go until its next stop or its end; gives what it reports."""
         try:
-            code = self._family.proceed(self._pid, self.calls.serve)
+            code = self._family.proceed(self.pid, self.calls.serve)
         except TimeoutError as hanging:
             raise Died(str(hanging)) from hanging
         self._ended = code is not None
         if code:
             raise Died(f"exit code {code}: {self._family.output[-300:]}")
         return self._family.reported()
+
+
+class WatchedServant(WatchedChild):
+    """A child that obeys one order after the other: it waits for each, stopped.
+
+    Orders are pickled in a file. The calls with which a child prepares what it was told do not
+    count, nor do those after its first report.
+    """
+
+    def __init__(self, family: Children, child: Child, root: Path, orders: Path) -> None:
+        super().__init__(family, child, root, None, 0)
+        self._orders = orders
+        self.obeyed = 0
+
+    def prepare(self, order: object, step: Step | None, code: int) -> None:
+        """Give an order and let the child go until it stands before what may fail."""
+        self.obeyed += 1
+        self._orders.write_bytes(pickle.dumps(order))
+        self.calls.ignore()
+        self._go()
+        self.calls.expect(step, code)
+
+    def finish(self) -> None:
+        """Let the child put away what it has opened; then it waits for an order."""
+        self.calls.ignore()
+        self._go()
+
+    def _go(self) -> None:
+        self.proceed()
+        if self._ended:
+            raise Died(self._family.output[-300:])

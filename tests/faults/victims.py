@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import pkgutil
 import signal
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow.acero  # noqa: F401
 
@@ -45,30 +48,46 @@ for _module in pkgutil.walk_packages(omnigraph.__path__, "omnigraph."):
 # -- the victim -----------------------------------------------------------------------------------
 
 
-def victim(
-    operation: Operation, touched: Touched, retries: bool, reading: bool, root: Path
-) -> Iterator[None]:
+@dataclass(frozen=True, slots=True)
+class Suffering:
+    """What a victim is told to do."""
+
+    operation: Operation
+    touched: Touched
+    retries: bool
+
+
+def victim(orders: Path, reading: bool, root: Path) -> Iterator[None]:
+    """Operations that may fail, one after the other, each with a handle of its own."""
+    yield
+    seccomp.install(reading=reading)
+    while True:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        with remembered_handles() as handles:
+            _suffer(pickle.loads(orders.read_bytes()), root, handles)
+
+
+def _suffer(order: Suffering, root: Path, handles: list[Graph]) -> None:
     """An operation that may fail; after a stop, the same handle repeats it or goes on writing.
 
-    It stops first when its calls are caught and somebody has to answer them.
+    It stops first when everything is prepared, and last before its handles are closed.
     """
-    yield
-    handles = remember_handles()
-    work = operation(root)
+    work = order.operation(root)
     next(work)
-    seccomp.install(reading=reading)
+    report(None)
     os.kill(os.getpid(), signal.SIGSTOP)
     ending = ending_of_rest(work)
     report_ending(ending)
     os.kill(os.getpid(), signal.SIGSTOP)
-    if retries and not ending.may_be_applied:
-        again = operation(root)
+    if order.retries and not ending.may_be_applied:
+        again = order.operation(root)
         next(again)
         report_ending(ending_of_rest(again))
     elif handles:
-        report_ending(ending_of_rest(_goes_on(handles[0], touched)))
+        report_ending(ending_of_rest(_goes_on(handles[0], order.touched)))
     else:
         report_ending(Ending())
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _goes_on(graph: Graph, touched: Touched) -> Iterator[None]:
@@ -76,8 +95,9 @@ def _goes_on(graph: Graph, touched: Touched) -> Iterator[None]:
     yield from ()
 
 
-def remember_handles() -> list[Graph]:
-    """From now on an open gives the first handle again: who repeats an operation has it still."""
+@contextmanager
+def remembered_handles() -> Iterator[list[Graph]]:
+    """Here an open gives the first handle again: who repeats an operation has it still."""
     handles: list[Graph] = []
     open_graph, init_graph = Graph.open, Graph.init
 
@@ -90,8 +110,10 @@ def remember_handles() -> list[Graph]:
         handles.append(init_graph(*args, **options))
         return handles[0]
 
-    Graph.open, Graph.init = open_once, init  # type: ignore[method-assign]
-    return handles
+    with mock.patch.object(Graph, "open", open_once), mock.patch.object(Graph, "init", init):
+        yield handles
+    for graph in handles:
+        graph.close()
 
 
 def ending_of_rest(work: Iterator[None]) -> Ending:
@@ -137,6 +159,8 @@ class Looks:
 
     read: Callable[[Path], Testimony]
     use: Callable[[Path, Touched, OutcomePending | None], Testimony]
+    write: Callable[[Path, Touched], Testimony] | None = None
+    """Opens and writes as ``use`` does, without a look at anything."""
 
 
 def reader(looks: Looks, root: Path) -> Iterator[None]:
@@ -151,6 +175,15 @@ def newcomer(
     """Opens to write, which recovers what there is to recover; looks at everything; writes."""
     yield
     report(_testimony(lambda: looks.use(root, touched, pending)))
+
+
+def writer(orders: Path, root: Path) -> Iterator[None]:
+    """Opens to write and writes, whenever it is told how and where."""
+    yield
+    while True:
+        write = pickle.loads(orders.read_bytes())
+        report(_testimony(write))
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _testimony(look: Callable[[], Testimony]) -> Testimony:
@@ -188,7 +221,14 @@ def use_graph(root: Path, touched: Touched, pending: OutcomePending | None) -> T
     return Testimony(state, None, tuple(problems), resolved)
 
 
-GRAPH = Looks(read_graph, use_graph)
+def write_graph(root: Path, touched: Touched) -> Testimony:
+    """A graph through a handle that recovers, writes, and looks at nothing."""
+    with _opened(root) as graph:
+        go_on(graph, present(graph, touched), NEXT)
+    return Testimony()
+
+
+GRAPH = Looks(read_graph, use_graph, write_graph)
 
 
 def _opened(root: Path) -> Graph:
