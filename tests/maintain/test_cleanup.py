@@ -313,6 +313,24 @@ def test_crossed_merges_can_go_on_afterwards(graph):
     assert names(graph.snapshot("one")) == list("abcde")
 
 
+def test_branches_that_merged_a_deleted_branch_can_be_merged_afterwards(graph):
+    """The states that merged it tell which rows it may have changed."""
+    graph.load([person("a", age=1), person("b", age=1)])
+    for branch in ("one", "two", "third"):
+        graph.branches.create(branch)
+    write(graph, "x", branch="third")
+    for branch in ("one", "two"):
+        write(graph, f"of {branch}", branch=branch)
+        graph.merge("third", into=branch)
+    graph.branches.delete("third")
+    graph.load([person("a", age=2)], branch="one")
+    graph.load([person("b", age=3)], branch="two")
+    clean(graph)
+    assert not graph.merge("two", into="one").conflicts
+    actual = graph.snapshot("one").read("Person", ["name", "age"]).to_pylist()
+    assert {row["name"]: row["age"] for row in actual if row["age"]} == {"a": 2, "b": 3}
+
+
 def test_what_a_tag_names_stays(graph):
     commits = write(graph, *"abcdef")
     graph.tags.create("second", commit=commits[1])

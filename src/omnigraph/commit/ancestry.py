@@ -180,11 +180,34 @@ class CommitGraph:
         return CommonAncestors(sorted(newest, key=rank), lost, theirs, ours)
 
     def merge_bases(self, heads: Iterable[str]) -> set[str]:
-        """Every commit that a merge of any two of these heads needs."""
+        """Every commit that a merge of any two of these heads needs.
+
+        A lost base is replaced by the commits that merged it: their states have its changes.
+        """
         needed: set[str] = set()
         for one, other in combinations(sorted(set(heads)), 2):
-            self._add_bases(needed, self.common([one], [other]).commits)
+            shared = self.common([one], [other])
+            self._add_bases(needed, shared.commits)
+            theirs, ours = shared.theirs.keys(), shared.ours.keys()
+            for side in (theirs - ours, ours - theirs):
+                needed.update(self.merges_of(shared.lost, side).values())
         return needed
+
+    def merges_of(self, lost: Set[str], commits: Set[str]) -> dict[str, str]:
+        """The commits, among some, that merged lost commits; each by the lost one.
+
+        Of several merges of a commit the first counts.
+        """
+        own = sorted(commits & self.commits.keys(), reverse=True)
+        merges = {self._merged_point(commit): commit for commit in own}
+        return {commit: merges[commit] for commit in sorted(lost & merges.keys())}
+
+    def _merged_point(self, commit: str) -> str | None:
+        row = self.commits[commit]
+        lineage = None if row.merged_parent in self.commits else lineage_of(row)
+        if lineage is None:
+            return row.merged_parent
+        return self.at(lineage.line, lineage.lines[lineage.line])
 
     def _add_bases(self, needed: set[str], bases: list[str]) -> None:
         """Several bases are merged first, one after the other, each with their own merge bases."""

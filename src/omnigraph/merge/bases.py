@@ -159,24 +159,14 @@ class Ancestry(CommitGraph):
 
     def _inherited(self, commits: Set[str], lost: Set[str]) -> Inherited:
         """How a side got the lost commits; ``commits`` are those that only this side has."""
-        own = sorted(commits & self.commits.keys(), reverse=True)
-        # Of several merges of a commit the first counts.
-        merges = {self._merged_point(commit): commit for commit in own}
-        states = (self.state(merges[commit]) for commit in sorted(lost) if commit in merges)
-        readable = tuple(filter(None, states))
+        merges = self.merges_of(lost, commits)
+        readable = tuple(filter(None, map(self.state, merges.values())))
         return Inherited(readable if len(readable) == len(lost) else None)
 
     def _resolved(self, commits: Set[str]) -> frozenset[str]:
         """The ids of the conflicts that the merges among some commits resolved."""
         rows = (self.commits[commit] for commit in commits & self.commits.keys())
         return frozenset().union(*(resolved_conflicts(row) for row in rows))
-
-    def _merged_point(self, commit: str) -> str | None:
-        row = self.commits[commit]
-        lineage = None if row.merged_parent in self.commits else lineage_of(row)
-        if lineage is None:
-            return row.merged_parent
-        return self.at(lineage.line, lineage.lines[lineage.line])
 
     # -- reading -------------------------------------------------------------------------
 

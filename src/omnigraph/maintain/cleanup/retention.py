@@ -5,8 +5,8 @@ given limit and is not needed. Needed are:
 
 - all versions from the oldest one that the head of a live branch uses;
 - the table versions of states that have to stay readable: that of a tag, the merge base of two live
-  branches, the start of a live branch of the manifest, a state recent enough for a reader elsewhere
-  or for the change feed, or one that this process reads from;
+  branches, the merges that replace a lost one, the start of a live branch of the manifest, a state
+  recent enough for a reader elsewhere or for the change feed, or one that this process reads from;
 - the versions from which forks of the table were made, and the first version of each fork: its
   changes are found by comparing with that one;
 - the base versions of running writes.
