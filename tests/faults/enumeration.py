@@ -260,10 +260,10 @@ class Enumeration:
         comes = functools.partial(victims.newcomer, looks, scenario.touched, pending)
         if pending is not None or (writes and looks.write is None):
             return self._witness(comes, actual.prepared.root)
-        known = actual.testimonies.get(("newcomer", disk))
-        if writes and known is not None and not self._is_audited():
+        existing = actual.testimonies.get(("newcomer", disk))
+        if writes and existing is not None and not self._is_audited():
             wrote = self._write(actual)
-            return known if wrote.error is None else wrote
+            return existing if wrote.error is None else wrote
         return self._look(actual, "newcomer", disk, comes, anew=writes)
 
     def _look(
@@ -273,12 +273,12 @@ class Enumeration:
 
         From time to time another one is looked at, which has to be seen as the first was.
         """
-        known = actual.testimonies.get((kind, disk))
-        if known is not None and not anew and not self._is_audited():
-            return known
+        existing = actual.testimonies.get((kind, disk))
+        if existing is not None and not anew and not self._is_audited():
+            return existing
         testimony = self._witness(child, actual.prepared.root)
-        if known is not None and testimony != known:
-            return replace(testimony, error=f"not what was seen before: {testimony} {known}")
+        if existing is not None and testimony != existing:
+            return replace(testimony, error=f"not what was seen before: {testimony} {existing}")
         actual.testimonies[kind, disk] = testimony
         return testimony
 

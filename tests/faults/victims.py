@@ -41,7 +41,7 @@ Touched = tuple[str, ...]
 
 # Whatever a child would import is imported before it is born.
 for _module in pkgutil.walk_packages(omnigraph.__path__, "omnigraph."):
-    if _module.name.split(".")[1] not in ("cli", "client", "embed", "spark"):
+    if _module.name.split(".")[1] not in ("cli", "client", "embed", "server", "spark"):
         importlib.import_module(_module.name)
 
 
