@@ -84,7 +84,8 @@ class OmniGraphError(Exception):
     """The root: catch this to catch everything OmniGraph raises on purpose."""
 
     code: ClassVar[str] = "error"
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
+    """Whether the same call may succeed later; that of a server's error is the server's."""
 
     def __init_subclass__(cls, *, code: str | None = None, retryable: bool | None = None) -> None:
         cls.code = code or cls.code
@@ -97,6 +98,12 @@ class OmniGraphError(Exception):
         self.message = message
         self.hint = hint
         self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds to wait before the call is repeated, if a server asks for a pause."""
+        seconds: float | None = self.details.get("retry_after")
+        return seconds
 
     def to_json(self) -> dict[str, Any]:
         """The error as plain data, keys in a fixed order."""
@@ -377,12 +384,6 @@ class ServerError(OmniGraphError, code="server"):
 
 class ServerUnavailable(ServerError, code="server_unavailable", retryable=True):
     """The server cannot be reached, or is busy; ``retry_after`` is the pause it asks for."""
-
-    @property
-    def retry_after(self) -> float | None:
-        """The seconds to wait before the request is repeated, if the server says so."""
-        seconds: float | None = self.details.get("retry_after")
-        return seconds
 
 
 class ServerNotReady(OmniGraphError, code="server_not_ready"):

@@ -1,68 +1,75 @@
-"""The client of an OmniGraph server: sends one request, and interprets its response.
+"""The connection to an OmniGraph server: requests, their addresses, and typed errors.
 
-There are no retries and no time limits. No text that leaves this module contains the token.
+A request is sent once; see ``client.http`` for the two exceptions. There is no time limit but that
+of the request. No text that leaves this module contains the token.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from omnigraph.client.http import Failure, NoResponse, Response, send
+from omnigraph.client.http import Failure, HttpPool, NoResponse, OpenResponse, Response
+from omnigraph.client.refusals import refusal
 from omnigraph.errors import (
-    Cancelled,
-    Conflict,
-    HistoryGone,
     InputError,
     LimitExceeded,
-    NotFound,
     OmniGraphError,
     OutcomePending,
-    PolicyDenied,
-    PreconditionFailed,
     QueryTimeout,
     ServerError,
     ServerUnavailable,
-    SparkUnavailable,
-    StorageFull,
-    Unauthorized,
 )
-from omnigraph.escaping import escape
+from omnigraph.lang.diagnostics import Source
 from omnigraph.records import dataclass
 
-_CLASSES: Mapping[int, type[OmniGraphError]] = {
-    400: InputError,
-    401: Unauthorized,
-    403: PolicyDenied,
-    404: NotFound,
-    408: ServerUnavailable,
-    409: Conflict,
-    410: HistoryGone,
-    412: PreconditionFailed,
-    413: LimitExceeded,
-    429: ServerUnavailable,
-    499: Cancelled,
-    501: SparkUnavailable,
-    503: ServerUnavailable,
-    504: QueryTimeout,
-    507: StorageFull,
-}
-_MAX_SHOWN = 4000
+COMMIT_HEADER = "Omnigraph-Commit"
+"""The newest commit that a client has made or seen: the server reads nothing older."""
+JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """A request to a server, independent of how it is sent."""
+
+    method: str
+    segments: tuple[str, ...]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] | bytes | Iterable[bytes] | None = None
+    """A JSON object, or the bytes of a body, at once or in pieces."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    changes: bool = False
+    """Whether it changes something, so that its outcome is unknown if there is no response."""
+    source: Source | None = None
+    """The text that diagnostics of the response are about."""
+    timeout: float | None = None
+
+    @property
+    def content(self) -> bytes | Iterable[bytes] | None:
+        body = self.body
+        return json.dumps(body).encode("utf-8") if isinstance(body, Mapping) else body
+
+
 class Connection:
-    """A server, or one graph of it, and the token of the caller.
+    """A server, or one graph of it, and the token of the caller. Safe to share between threads.
 
     >>> Connection("http://127.0.0.1:8080/").url("branches", "feature/x")
     'http://127.0.0.1:8080/branches/feature%2Fx'
     """
 
-    base: str
-    token: str = field(default="", repr=False)
+    def __init__(self, base: str, token: str = "", *, pool: HttpPool | None = None) -> None:
+        self.base = base
+        self._token = token
+        self._pool = pool or HttpPool()
+        self.last_commit: str | None = None
+        """The commit of the last write through this connection."""
+
+    def at(self, *segments: str) -> Connection:
+        """A resource of the same server, with the same token and the same connections."""
+        return Connection(self.url(*segments), self._token, pool=self._pool)
 
     def url(self, *segments: str, query: Mapping[str, str] | None = None) -> str:
         """The address of a resource; segments are escaped, whatever they contain."""
@@ -72,7 +79,7 @@ class Connection:
 
     def get(self, *segments: str, query: Mapping[str, str] | None = None) -> Any:
         """A resource of the server as plain data."""
-        return self._send("GET", self.url(*segments, query=query), None, False)
+        return self.send(ServerRequest("GET", segments, query or {}))
 
     def post(self, *segments: str, body: Mapping[str, Any], changes: bool = False) -> Any:
         """The server's response to a JSON document.
@@ -80,76 +87,100 @@ class Connection:
         If a request that ``changes`` something gets no response, the outcome is unknown, and the
         error says so.
         """
-        return self._send("POST", self.url(*segments), body, changes)
+        return self.send(ServerRequest("POST", segments, body=body, changes=changes))
 
-    def _send(self, method: str, url: str, body: Mapping[str, Any] | None, changes: bool) -> Any:
-        check_address(self.base)
-        try:
-            response = send(method, url, self._headers(), body)
-        except NoResponse as error:
-            raise self._no_response(error.failure, changes) from None
-        if not response.is_ok:
-            raise self._refusal(response)
+    def send(self, request: ServerRequest) -> Any:
+        """The response of a request as plain data."""
+        with self.open(request) as answer:
+            try:
+                content = answer.read_all()
+            except NoResponse as error:
+                raise no_response(self.base, error.failure, request) from None
+            response = Response(answer.status, answer.headers, content)
         try:
             return response.json()
         except ValueError:
             raise unexpected_response(self.base) from None
 
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json"}
-        if self.token:
-            if not self.token.isascii() or not self.token.isprintable():
+    def open(self, request: ServerRequest) -> OpenResponse:
+        """A successful response whose body is still to be read."""
+        check_address(self.base)
+        url = self.url(*request.segments, query=request.query)
+        headers = self.headers(request)
+        try:
+            answer = self._pool.open(
+                request.method,
+                url,
+                headers,
+                request.content,
+                changes=request.changes,
+                timeout=request.timeout,
+            )
+        except NoResponse as error:
+            raise no_response(self.base, error.failure, request) from None
+        self.note(answer.headers)
+        if answer.is_ok:
+            return answer
+        content = answer.read_error(1 << 20)
+        raise self.refusal(answer.status, answer.headers, content, request)
+
+    def headers(self, request: ServerRequest) -> dict[str, str]:
+        """All headers of a request."""
+        headers = {"Accept": JSON}
+        if isinstance(request.body, Mapping):
+            headers["Content-Type"] = JSON
+        if self._token:
+            if not self._token.isascii() or not self._token.isprintable():
                 raise InputError(
                     "the token for the server contains characters that cannot be sent",
                     hint="store it again with `omnigraph login`",
                 )
-            headers["Authorization"] = f"Bearer {self.token}"
-        return headers
+            headers["Authorization"] = f"Bearer {self._token}"
+        if self.last_commit is not None:
+            headers[COMMIT_HEADER] = self.last_commit
+        return {**headers, **request.headers}
 
-    # -- errors --------------------------------------------------------------------------
+    def note(self, headers: Mapping[str, str]) -> None:
+        """Remember the commit of a write, so that later reads see it on any worker."""
+        commit = headers.get(COMMIT_HEADER)
+        if commit and commit.isascii() and commit.isalnum():
+            self.last_commit = commit
 
-    def _refusal(self, response: Response) -> OmniGraphError:
-        status = response.status
-        text = response.body.decode("utf-8", "replace").strip()
-        details: dict[str, Any] = {"status": status}
-        message = f"server returned {status}: {text}"
-        try:
-            body = json.loads(text)
-        except (ValueError, RecursionError):
-            body = None
-        if isinstance(body, dict) and isinstance(body.get("error"), str):
-            message = body["error"]
-            details |= {key: value for key, value in body.items() if key != "error"}
-        error_class = _CLASSES.get(status, ServerError)
-        if status == 503 and "commit_id" in details:
-            # The write may be done: nothing invites to repeat it.
-            error_class = OutcomePending
-        if error_class is ServerUnavailable:
-            details["retry_after"] = _retry_after(response)
-        if self.token:
-            message = message.replace(self.token, "***")
-        plain = escape(message, keep="\n\t")
-        shown = plain if len(plain) <= _MAX_SHOWN else f"{plain[:_MAX_SHOWN]}…"
-        hint = None if error_class is OutcomePending else _hint(status)
-        return error_class(shown, hint=hint, details=details)
+    def refusal(
+        self, status: int, headers: Mapping[str, str], content: bytes, request: ServerRequest
+    ) -> OmniGraphError:
+        """The error of a response that is not a success."""
+        return refusal(status, headers, content, token=self._token, source=request.source)
 
-    def _no_response(self, failure: Failure, changes: bool) -> OmniGraphError:
-        if failure is Failure.UNTRUSTED:
-            return ServerUnavailable(
-                f"the certificate of the server at {self.base} is not trusted",
-                hint="check the address, and the certificates of this system",
-            )
-        if failure is Failure.UNREACHABLE:
-            return ServerUnavailable(
-                f"the server at {self.base} cannot be reached",
-                hint="check the address, and that the server is running",
-            )
-        message = f"the connection to {self.base} broke before the server responded"
-        if changes:
-            return OutcomePending(
-                message, hint="check whether the change was made before you repeat it"
-            )
-        return ServerUnavailable(message, hint="try again in a moment")
+    def close(self) -> None:
+        self._pool.close()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.base}>"
+
+
+def no_response(base: str, failure: Failure, request: ServerRequest) -> OmniGraphError:
+    """The error of a request that got no response, or only a part of it."""
+    if failure is Failure.UNTRUSTED:
+        return ServerUnavailable(
+            f"the certificate of the server at {base} is not trusted",
+            hint="check the address, and the certificates of this system",
+        )
+    if failure is Failure.UNREACHABLE:
+        return ServerUnavailable(
+            f"the server at {base} cannot be reached",
+            hint="check the address, and that the server is running",
+        )
+    if failure is Failure.TOO_LARGE:
+        return LimitExceeded(f"the response of the server at {base} is too large")
+    if failure is Failure.TIMEOUT and not request.changes:
+        return QueryTimeout(f"the server at {base} did not answer within {request.timeout:g} s")
+    message = f"the connection to {base} broke before the server responded"
+    if request.changes:
+        return OutcomePending(
+            message, hint="check whether the change was made before you repeat it"
+        )
+    return ServerUnavailable(message, hint="try again in a moment")
 
 
 def check_address(base: str) -> None:
@@ -185,23 +216,8 @@ def _segment(name: str) -> str:
 
 
 def unexpected_response(base: str) -> ServerError:
+    """The error of a success whose content is not what the request asked for."""
     return ServerError(
         f"unexpected response from the server at {base}",
         hint="check that there is an OmniGraph server at this address",
     )
-
-
-def _retry_after(response: Response) -> float | None:
-    """The seconds that a server asks to wait; a date and anything else is ignored."""
-    text = next((v for k, v in response.headers.items() if k.lower() == "retry-after"), "")
-    return float(text) if text.isascii() and text.isdecimal() else None
-
-
-def _hint(status: int) -> str | None:
-    if status == 401:
-        return "store a token for this server with `omnigraph login NAME`"
-    if status in (408, 429, 503):
-        return "repeat the request later"
-    if 300 <= status < 400:
-        return "the server has another address: use that one; redirects are not followed"
-    return None
