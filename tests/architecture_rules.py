@@ -20,6 +20,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 # Top to bottom: a room may import from the groups below its own.
 GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"cli", "server", "cluster"}),
+    frozenset({"remote"}),
     frozenset({"api", "result", "policy"}),
     frozenset({"spark", "maintain", "evolve", "merge", "write", "read", "embed"}),
     frozenset({"commit", "topology"}),
@@ -52,7 +53,7 @@ SURFACE = ""
 # Processes that Spark starts for a data source have no caller that could hand settings over.
 MAY_USE_SETTINGS = {"api", "cli", "cluster", "server", "spark"}
 # The annotations of `api` name what the surface loads lazily.
-MAY_USE_SURFACE = GROUPS[0] | {"api"}
+MAY_USE_SURFACE = GROUPS[0] | {"api", "remote"}
 WEB_FRAMEWORKS = {
     "aiohttp",
     "fastapi",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from omnigraph.api.engines import Engine
     from omnigraph.api.gate import WriteGate
     from omnigraph.api.graph import Graph
+    from omnigraph.api.graph_like import BranchesLike, GraphLike, SchemaLike, SnapshotLike
     from omnigraph.api.handle import Mode
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
     from omnigraph.api.query import Explanation
@@ -107,6 +108,18 @@ if TYPE_CHECKING:
     from omnigraph.policy.policy import Policy
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
+    from omnigraph.remote.async_graph import (
+        AsyncRemoteBranches,
+        AsyncRemoteGraph,
+        AsyncRemoteQueries,
+        AsyncRemoteSchema,
+        AsyncRemoteSnapshot,
+        connect_async,
+    )
+    from omnigraph.remote.documents import ServerQuery
+    from omnigraph.remote.graph import RemoteBranches, RemoteGraph, RemoteQueries, RemoteSchema
+    from omnigraph.remote.opening import connect
+    from omnigraph.remote.snapshot import RemoteSnapshot
     from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
     from omnigraph.storage.tables.read_only import ReadOnlyDataset
@@ -125,6 +138,13 @@ _NAMES = {
     "api.schema": "GraphSchema",
     "api.embeddings": "GraphEmbeddings",
     "api.maintenance": "GraphIndexes GraphMaintenance verify_graph",
+    "remote.opening": "connect",
+    "remote.graph": "RemoteGraph RemoteBranches RemoteSchema RemoteQueries",
+    "remote.snapshot": "RemoteSnapshot",
+    "remote.documents": "ServerQuery",
+    "remote.async_graph": "connect_async AsyncRemoteGraph AsyncRemoteSnapshot AsyncRemoteBranches "
+    "AsyncRemoteSchema AsyncRemoteQueries",
+    "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike",
     "api.backup": "restore clone backup_points prune_backup",
     "result.result": "Result",
     "api.query": "Explanation",
@@ -189,6 +209,10 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 
 __all__ = ["__version__", "Graph", "GraphSnapshot", "GraphBranches", "GraphTags", "GraphChanges"]
 __all__ += ["GraphSchema", "GraphIndexes", "GraphEmbeddings", "GraphMaintenance"]
+__all__ += ["connect", "RemoteGraph", "RemoteSnapshot", "RemoteBranches", "RemoteSchema"]
+__all__ += ["RemoteQueries", "ServerQuery", "connect_async", "AsyncRemoteGraph"]
+__all__ += ["AsyncRemoteSnapshot", "AsyncRemoteBranches", "AsyncRemoteSchema"]
+__all__ += ["AsyncRemoteQueries", "GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
 __all__ += [
     "PreparedRead",

@@ -64,6 +64,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── ServerError                      server                invalid server response
     │   └── ServerUnavailable            server_unavailable    unreachable or busy; has retry_after
     ├── ServerNotReady                   server_not_ready      it cannot start; has diagnostics
+    ├── NotServed                        not_served            not available through a server
     ├── PackageMissing                   package_missing       an optional package
     ├── Unauthorized                     unauthorized          the server knows no such token
     ├── PolicyDenied                     policy_denied
@@ -388,6 +389,10 @@ class ServerUnavailable(ServerError, code="server_unavailable", retryable=True):
 
 class ServerNotReady(OmniGraphError, code="server_not_ready"):
     """The server cannot start with what it was given; ``details`` has the diagnostics."""
+
+
+class NotServed(OmniGraphError, code="not_served"):
+    """A part of the interface of a graph that is not available through a server."""
 
 
 class PackageMissing(OmniGraphError, code="package_missing"):

@@ -7,9 +7,11 @@ by its status. Texts of a server are shown without control characters and withou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from omnigraph import errors
 from omnigraph.errors import (
     Cancelled,
     Conflict,
@@ -111,13 +113,15 @@ def _class_of(status: int, body: Mapping[str, Any] | None) -> type[OmniGraphErro
         return OutcomePending
     if not isinstance(reason, str) or reason in _OF_THE_SERVER:
         return by_status
-    return next((kind for kind in _tree(OmniGraphError) if kind.code == reason), by_status)
+    return _classes().get(reason, by_status)
 
 
-def _tree(kind: type[OmniGraphError]) -> Iterator[type[OmniGraphError]]:
-    yield kind
-    for inherited in kind.__subclasses__():
-        yield from _tree(inherited)
+@cache
+def _classes() -> dict[str, type[OmniGraphError]]:
+    """The classes of the error tree by code."""
+    every = vars(errors).values()
+    kinds = [kind for kind in every if isinstance(kind, type) and issubclass(kind, OmniGraphError)]
+    return {kind.code: kind for kind in kinds}
 
 
 def _details(

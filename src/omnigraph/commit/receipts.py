@@ -114,6 +114,10 @@ class LoadReceipt(Receipt):
         """Warnings about a load that succeeded."""
         return tuple(_ignored(name, count) for name, count in sorted(self.ignored.items()))
 
+    def plain(self) -> Receipt:
+        """The part that every write has."""
+        return Receipt(**{field.name: getattr(self, field.name) for field in fields(Receipt)})
+
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
         # ``super()`` without arguments fails in a class that slots have recreated.

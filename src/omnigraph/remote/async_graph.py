@@ -1,0 +1,513 @@
+"""``AsyncRemoteGraph``: the async client of a graph behind a server.
+
+The methods, arguments, types and errors are those of ``RemoteGraph``. What is a property there and
+needs a request is a method here.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import omnigraph
+from omnigraph.api.arguments import Label, Natural, Params, QuerySource, SchemaSource, TypesByFile
+from omnigraph.api.arguments import public
+from omnigraph.client.server import ServerRequest
+from omnigraph.commit.commits import Commit
+from omnigraph.errors import Closed, NotFound
+from omnigraph.escaping import escape
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.progress import OnProgress
+from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote.async_connection import AsyncConnection
+from omnigraph.remote.documents import BranchTables, ServerQuery, decoding
+from omnigraph.remote.graph import chosen_commit
+from omnigraph.remote.load_bodies import LoadBody, counted
+from omnigraph.remote.opening import graph_connection
+from omnigraph.remote.unserved import not_served
+
+T = TypeVar("T")
+
+
+@public
+async def connect_async(
+    url: str, *, graph: str | None = None, token: str | None = None
+) -> AsyncRemoteGraph:
+    """Connect to a graph of a server from async code; see ``connect``.
+
+    Raises:
+        InputError: the address or the id is invalid.
+        PackageMissing: httpx is not installed (``omnigraph[async]``).
+    """
+    return AsyncRemoteGraph(AsyncConnection(graph_connection(url, graph, token)))
+
+
+class AsyncRemoteCalls:
+    """Sends the requests of one graph, and reads the responses."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self.is_closed = False
+
+    async def send(self, request: ServerRequest, read: Callable[[Any], T]) -> T:
+        """The response of a request in its type."""
+        self.check_open()
+        document = await self.connection.send(request)
+        with decoding(self.connection.base):
+            return read(document)
+
+    async def read(
+        self, request: ServerRequest, max_rows: int | None, target: Mapping[str, str] | None = None
+    ) -> omnigraph.Result:
+        """All rows of a query."""
+        from omnigraph.errors import InputError
+        from omnigraph.read.limits import Limits
+        from omnigraph.remote.results import check_arrow, within
+        from omnigraph.result.wire import result_from
+
+        self.check_open()
+        limits = Limits(request.timeout, max_rows, None)
+        async with self.connection.open(request) as answer:
+            check_arrow(answer.headers.get("Content-Type"), self.connection.base)
+            content = await self.connection.read(answer, request)
+        with decoding(self.connection.base):
+            result = result_from(
+                io.BytesIO(content),
+                close=lambda: None,
+                watch=lambda batches: within(batches, limits),
+                target=target,
+            )
+        # A limit is reported by the call, not by the first use of the rows.
+        _ = result.row_count
+        return result
+
+    async def catalog(self) -> Catalog:
+        """The types of the newest schema."""
+        from omnigraph.lang.diagnostics import Source
+        from omnigraph.lang.schema.compile import compile_schema
+
+        text = await self.send(requests.schema_text(), documents.schema_source)
+        return compile_schema(Source("<schema>", text))
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("this graph is closed", hint="connect again with omnigraph.connect_async")
+
+
+class AsyncRemoteGraph:
+    """A graph behind a server, from ``omnigraph.connect_async``."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._calls = AsyncRemoteCalls(connection)
+
+    async def close(self) -> None:
+        """Close the connections to the server; every further call raises ``Closed``."""
+        self._calls.is_closed = True
+        await self._calls.connection.close()
+
+    async def __aenter__(self) -> AsyncRemoteGraph:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        state = " (closed)" if self._calls.is_closed else ""
+        return f"<AsyncRemoteGraph {escape(self.uri)}{state}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in unserved.GRAPH:
+                raise not_served(f"graph.{name}", unserved.GRAPH[name])
+            raise AttributeError(f"'AsyncRemoteGraph' object has no attribute {name!r}")
+
+    @property
+    def uri(self) -> str:
+        """The address of the graph on its server."""
+        return self._calls.connection.base
+
+    async def catalog(self) -> Catalog:
+        """The types of the newest schema."""
+        return await self._calls.catalog()
+
+    @property
+    def branches(self) -> AsyncRemoteBranches:
+        """Create, list and delete branches."""
+        return AsyncRemoteBranches(self._calls)
+
+    @property
+    def schema(self) -> AsyncRemoteSchema:
+        """The text of the schema; apply schema changes."""
+        return AsyncRemoteSchema(self._calls)
+
+    @property
+    def queries(self) -> AsyncRemoteQueries:
+        """The stored queries of the server."""
+        return AsyncRemoteQueries(self._calls)
+
+    # -- history -------------------------------------------------------------------------
+
+    @public
+    async def commits(self, branch: str = "main") -> list[Commit]:
+        """The commits of a branch, including inherited ones, newest first.
+
+        Raises:
+            NotFound: the branch does not exist.
+        """
+        return await self._calls.send(requests.commits(branch), documents.commits)
+
+    @public
+    async def commit(self, commit_id: str) -> Commit:
+        """One commit of any branch.
+
+        Raises:
+            NotFound: the commit does not exist.
+        """
+        return await self._calls.send(requests.commit(commit_id), documents.commit)
+
+    @public
+    async def snapshot(
+        self, branch: str = "main", *, commit: str | None = None, at: str | None = None
+    ) -> AsyncRemoteSnapshot:
+        """The newest state of a branch, or that of a commit; it is pinned to a commit.
+
+        Raises:
+            NotFound: the branch or commit does not exist.
+        """
+        commit = chosen_commit(branch, commit, None, None, at)
+        if commit is not None:
+            return AsyncRemoteSnapshot(self._calls, await self.commit(commit), None)
+        tables = await self._calls.send(requests.snapshot(branch), documents.branch_tables)
+        return AsyncRemoteSnapshot(self._calls, await self._head(tables), tables)
+
+    async def _head(self, tables: BranchTables) -> Commit:
+        if tables.commit_id is not None:
+            return await self.commit(tables.commit_id)
+        request = requests.commits(tables.branch, limit="1")
+        newest = await self._calls.send(request, documents.commits)
+        if not newest:
+            raise NotFound(f"branch '{tables.branch}' has no commit")
+        return newest[0]
+
+    # -- queries -------------------------------------------------------------------------
+
+    @public
+    async def query(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+    ) -> omnigraph.Result:
+        """Run a query that reads, and fetch all of its rows; cancel the task to end it.
+
+        Raises:
+            QueryError: the query is invalid, or changes the graph.
+            ParameterError: a parameter is missing or does not fit.
+            LimitExceeded: a limit was reached, here or in the server.
+            NotFound: the query, branch or commit does not exist.
+            PolicyDenied: the token does not allow it.
+        """
+        commit = chosen_commit(branch, None, None, None, at)
+        request = requests.read_query(
+            requests.query_source(source),
+            name,
+            params,
+            branch if commit is None else None,
+            commit,
+            accept=requests.ARROW_STREAM,
+            timeout=timeout,
+        )
+        return await self._calls.read(request, max_rows)
+
+    @public
+    async def mutate(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        if_commit: str | None = None,
+        idempotency_key: Label | None = None,
+    ) -> omnigraph.Receipt:
+        """Run a mutation: all of its statements in one commit, or none.
+
+        Raises:
+            QueryError: the mutation is invalid.
+            IntegrityError: the changed rows would violate the schema.
+            PreconditionFailed: the branch is not at ``if_commit``.
+            Conflict: other writers kept changing the same rows.
+            OutcomePending: there was no answer, so the outcome is not known.
+        """
+        text = requests.query_source(source)
+        request = requests.mutate(text, name, params, branch, if_commit, idempotency_key)
+        return await self._calls.send(request, documents.receipt)
+
+    # -- rows ----------------------------------------------------------------------------
+
+    @public
+    async def load(
+        self,
+        data: omnigraph.LoadData,
+        mode: omnigraph.LoadMode | Literal["merge", "append", "overwrite"] = "merge",
+        branch: str = "main",
+        from_branch: str | None = None,
+        *,
+        format: str | None = None,
+        types: TypesByFile | None = None,
+        max_rejects: Natural | None = None,
+        strict_properties: bool = False,
+        dry_run: bool = False,
+        if_commit: str | None = None,
+        idempotency_key: Label | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> omnigraph.LoadReceipt:
+        """Load files, streams, tables or records in one commit; see ``RemoteGraph.load``.
+
+        Raises:
+            InputError: the data cannot be read, or a record is invalid.
+            IntegrityError: the rows would violate the schema.
+            LimitExceeded: the data is larger than the server accepts.
+        """
+        from omnigraph.write.load.job import LoadMode
+
+        catalog = await self._calls.catalog()
+        body = LoadBody(lambda: catalog, format, types)
+        request = requests.load(
+            counted(body.pieces(data), body.total(data), on_progress),
+            LoadMode(mode).value,
+            branch,
+            from_branch,
+            requests.load_options(dry_run, strict_properties, max_rejects),
+            if_commit,
+            idempotency_key,
+        )
+        return await self._calls.send(request, documents.load_receipt)
+
+    @public
+    async def append(
+        self, rows: Mapping[str, omnigraph.Rows], branch: str = "main"
+    ) -> omnigraph.Receipt:
+        """Add typed Arrow rows, by type name, in one commit.
+
+        Raises:
+            AlreadyExists: an id exists already.
+            IntegrityError: the rows would violate the schema.
+        """
+        catalog = await self._calls.catalog()
+        pieces = LoadBody(lambda: catalog).pieces(rows)
+        request = requests.load(pieces, "append", branch, None, {}, None, None)
+        return (await self._calls.send(request, documents.load_receipt)).plain()
+
+    @public
+    async def merge(
+        self, source: str, into: str = "main", *, delete_branch: bool = False
+    ) -> omnigraph.MergeReport:
+        """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
+
+        Raises:
+            MergeConflicts: both branches changed the same values.
+            NotFound: the branch does not exist.
+        """
+        request = requests.merge(source, into, delete_branch=delete_branch)
+        return await self._calls.send(request, documents.merge_report)
+
+
+class AsyncRemoteSnapshot:
+    """The graph at one commit, from ``AsyncRemoteGraph.snapshot``. It never changes."""
+
+    def __init__(
+        self, calls: AsyncRemoteCalls, commit: Commit, tables: BranchTables | None
+    ) -> None:
+        self._calls = calls
+        self._tables = tables
+        self.commit_id = commit.commit_id
+        self.branch = commit.branch if tables is None else tables.branch
+        self.version = commit.version if tables is None else tables.version
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The path, version, owning branch and row count of each table.
+
+        Raises:
+            NotServed: the snapshot is not of the head of a branch.
+        """
+        if self._tables is None:
+            raise not_served("snapshot.tables", "the tables of an earlier commit")
+        return {key: dict(table) for key, table in self._tables.tables.items()}
+
+    @public
+    async def query(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        *,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+    ) -> omnigraph.Result:
+        """Run a query that reads, and fetch all of its rows.
+
+        Raises:
+            QueryError: the query is invalid, or changes the graph.
+        """
+        request = requests.read_query(
+            requests.query_source(source),
+            name,
+            params,
+            None,
+            self.commit_id,
+            accept=requests.ARROW_STREAM,
+            timeout=timeout,
+        )
+        target = None if self._tables is None else {"branch": self.branch}
+        return await self._calls.read(request, max_rows, target)
+
+    @public
+    async def export(self, *, types: Sequence[str] | None = None) -> AsyncIterator[str]:
+        """All rows as lines of JSON, without line ends.
+
+        Raises:
+            InputError: a type does not exist.
+        """
+        keys = [name for name in types or () if ":" in name]
+        names = [name for name in types or () if ":" not in name]
+        return self._lines(requests.export(None, self.commit_id, names, keys))
+
+    async def _lines(self, request: ServerRequest) -> AsyncIterator[str]:
+        rest = b""
+        connection = self._calls.connection
+        async with connection.open(request) as answer:
+            async for piece in connection.pieces(answer, request):
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8")
+        if rest:
+            yield rest.decode("utf-8")
+
+    def __repr__(self) -> str:
+        return f"<AsyncRemoteSnapshot {self.branch}:{self.commit_id}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in unserved.SNAPSHOT:
+                raise not_served(f"snapshot.{name}", unserved.SNAPSHOT[name])
+            raise AttributeError(f"'AsyncRemoteSnapshot' object has no attribute {name!r}")
+
+
+class AsyncRemoteBranches:
+    """The branches of a remote graph, as ``graph.branches``."""
+
+    def __init__(self, calls: AsyncRemoteCalls) -> None:
+        self._calls = calls
+
+    async def list(self) -> list[str]:
+        """``main`` first, then the others in alphabetical order."""
+        return await self._calls.send(requests.list_branches(), documents.branches)
+
+    @public
+    async def create(self, name: str, from_branch: str = "main") -> None:
+        """Create a branch from the newest state of another; nothing is copied.
+
+        Raises:
+            AlreadyExists: the branch exists.
+        """
+        await self._calls.send(requests.create_branch(name, from_branch), lambda _: None)
+
+    @public
+    async def delete(self, name: str) -> None:
+        """Delete a branch that no other branch depends on.
+
+        Raises:
+            NotFound: the branch does not exist.
+        """
+        await self._calls.send(requests.delete_branch(name), lambda _: None)
+
+
+class AsyncRemoteSchema:
+    """The schema of a remote graph, as ``graph.schema``."""
+
+    def __init__(self, calls: AsyncRemoteCalls) -> None:
+        self._calls = calls
+
+    async def text(self) -> str:
+        """The text of the newest schema."""
+        return await self._calls.send(requests.schema_text(), documents.schema_source)
+
+    @public
+    async def apply(
+        self, schema: SchemaSource, *, allow_data_loss: bool = False
+    ) -> omnigraph.SchemaApplied:
+        """Change the schema in one commit.
+
+        Raises:
+            SchemaError: the schema is invalid.
+            SchemaChangeRefused: the data or stored queries do not allow the change.
+        """
+        request = requests.apply_schema(requests.schema_source(schema), allow_data_loss)
+        return await self._calls.send(request, documents.schema_applied)
+
+
+class AsyncRemoteQueries:
+    """The stored queries of a server, as ``graph.queries``."""
+
+    def __init__(self, calls: AsyncRemoteCalls) -> None:
+        self._calls = calls
+
+    async def list(self) -> list[ServerQuery]:
+        """The stored queries, by name."""
+        return await self._calls.send(requests.list_queries(), documents.stored_queries)
+
+    @public
+    async def invoke(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+    ) -> omnigraph.Result:
+        """Run a stored query that reads, and fetch all of its rows.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        request = requests.stored_query(
+            name,
+            params,
+            branch,
+            at,
+            mutates=False,
+            accept=requests.ARROW_STREAM,
+            timeout=timeout,
+        )
+        return await self._calls.read(request, max_rows)
+
+    @public
+    async def invoke_mutation(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        if_commit: str | None = None,
+        idempotency_key: Label | None = None,
+    ) -> omnigraph.Receipt:
+        """Run a stored mutation.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        headers = requests.conditions(if_commit, idempotency_key)
+        request = requests.stored_query(name, params, branch, mutates=True, headers=headers)
+        return await self._calls.send(request, documents.receipt)

@@ -1,0 +1,240 @@
+"""``RemoteSnapshot``: a graph behind a server at one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import omnigraph
+from omnigraph.api.arguments import Location, Params, QuerySource, public
+from omnigraph.api.engines import Engine, SparkLike
+from omnigraph.client.http import NoResponse, OpenResponse
+from omnigraph.client.server import ServerRequest, no_response
+from omnigraph.commit.commits import Commit
+from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote.documents import BranchTables
+from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
+
+if TYPE_CHECKING:
+    from omnigraph.remote.graph import RemoteCalls
+
+
+class RemoteSnapshot:
+    """The graph at one commit, from ``graph.snapshot``. It never changes."""
+
+    def __init__(self, calls: RemoteCalls, commit: Commit, tables: BranchTables | None) -> None:
+        self._calls = calls
+        self._commit = commit
+        self._tables = tables
+
+    # -- identity ------------------------------------------------------------------------
+
+    @property
+    def branch(self) -> str:
+        """The branch of the snapshot."""
+        return self._commit.branch if self._tables is None else self._tables.branch
+
+    @property
+    def version(self) -> int:
+        """The version of the manifest of that branch."""
+        return self._commit.version if self._tables is None else self._tables.version
+
+    @property
+    def commit_id(self) -> str | None:
+        """The commit that the snapshot is pinned to."""
+        return self._commit.commit_id
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The path, version, owning branch and row count of each table.
+
+        Raises:
+            NotServed: the snapshot is not of the head of a branch.
+        """
+        if self._tables is None:
+            raise not_served("snapshot.tables", "the tables of an earlier commit")
+        return {key: dict(table) for key, table in self._tables.tables.items()}
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types of the newest schema.
+
+        Raises:
+            NotServed: the snapshot is not of the head of a branch.
+        """
+        if self._tables is None:
+            raise not_served("snapshot.catalog", "the schema of an earlier commit")
+        return self._calls.catalog()
+
+    # -- reading -------------------------------------------------------------------------
+
+    @public
+    def query(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        *,
+        engine: Engine = "auto",
+        spark: SparkLike = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        cancel: omnigraph.Cancel | None = None,
+    ) -> omnigraph.Result:
+        """Run a query that reads; see ``RemoteGraph.query``.
+
+        Raises:
+            QueryError: the query is invalid, or changes the graph.
+            ParameterError: a parameter is missing or does not fit.
+            LimitExceeded: a limit was reached, here or in the server.
+        """
+        refuse_engine("query", engine, spark)
+        request = requests.read_query(
+            requests.query_source(source),
+            name,
+            params,
+            None,
+            self._commit.commit_id,
+            accept=requests.ARROW_STREAM,
+            timeout=timeout,
+        )
+        target = None if self._tables is None else {"branch": self.branch}
+        return run_read(self._calls, request, timeout, max_rows, cancel, target)
+
+    @public
+    def count(self, type_name: str) -> int:
+        """The number of nodes or edges of a type.
+
+        Raises:
+            InputError: the type does not exist.
+            NotServed: the snapshot is not of the head of a branch.
+        """
+        keys = [type_name, f"node:{type_name}", f"edge:{type_name}"]
+        tables = self.tables
+        found = [tables[key]["rows"] for key in keys if key in tables]
+        if not found:
+            raise InputError(f"unknown type '{type_name}'")
+        return int(found[0])
+
+    @overload
+    def export(
+        self,
+        dest: None = None,
+        format: Literal["ndjson"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+    ) -> Iterator[str]: ...
+    @overload
+    def export(
+        self,
+        dest: str | PathLike[str],
+        format: Literal["ndjson", "parquet"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        engine: Engine = "auto",
+        spark: SparkLike = None,
+    ) -> int: ...
+    @public
+    def export(
+        self,
+        dest: Location | None = None,
+        format: Literal["ndjson", "parquet"] = "ndjson",
+        *,
+        types: Sequence[str] | None = None,
+        engine: Engine = "auto",
+        spark: SparkLike = None,
+    ) -> Iterator[str] | int:
+        """Export all rows, in a form that ``Graph.load`` reads back exactly.
+
+        Without ``dest`` an iterator over JSON lines is returned; with it, a file is written here,
+        and the number of rows is returned. ``types`` are names of types or table keys.
+
+        Raises:
+            InputError: a type does not exist, or the destination cannot be written.
+            NotServed: the format is Parquet.
+        """
+        refuse_engine("export", engine, spark)
+        refuse_arguments("export", format=format if format != "ndjson" else None)
+        keys = [name for name in types or () if ":" in name]
+        names = [name for name in types or () if ":" not in name]
+        lines = export_lines(
+            self._calls, requests.export(None, self._commit.commit_id, names, keys)
+        )
+        return lines if dest is None else write_lines(lines, Path(dest))
+
+    def __repr__(self) -> str:
+        return f"<RemoteSnapshot {self.branch}:{self._commit.commit_id}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in unserved.SNAPSHOT:
+                raise not_served(f"snapshot.{name}", unserved.SNAPSHOT[name])
+            raise AttributeError(f"'RemoteSnapshot' object has no attribute {name!r}")
+
+
+def run_read(
+    calls: RemoteCalls,
+    request: ServerRequest,
+    timeout: float | None,
+    max_rows: int | None,
+    cancel: omnigraph.Cancel | None,
+    target: dict[str, str] | None = None,
+) -> omnigraph.Result:
+    """The rows of a query, as a stream."""
+    from omnigraph.read.limits import Limits
+    from omnigraph.remote.results import check_limits, streamed_result
+
+    calls.check_open()
+    limits = Limits(timeout, max_rows, None, cancel)
+    check_limits(limits)
+    answer = calls.connection.open(request)
+    return streamed_result(answer, calls.connection.base, request, limits, target)
+
+
+def read_document(
+    calls: RemoteCalls, request: ServerRequest, max_rows: int | None = None
+) -> dict[str, Any]:
+    """The rows of a query as one document, without loading Arrow."""
+    document = calls.send(request, documents.read_output)
+    if max_rows is not None and document["row_count"] > max_rows:
+        from omnigraph.remote.results import check_rows
+
+        check_rows(document["row_count"], max_rows)
+    return document
+
+
+def export_lines(calls: RemoteCalls, request: ServerRequest) -> Iterator[str]:
+    """The lines of an export, without line ends; errors at the start are raised at once."""
+    calls.check_open()
+    return _lines(calls.connection.open(request), calls.connection.base, request)
+
+
+def _lines(answer: OpenResponse, base: str, request: ServerRequest) -> Iterator[str]:
+    rest = b""
+    with answer:
+        try:
+            for piece in answer:
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8")
+        except NoResponse as error:
+            raise no_response(base, error.failure, request) from None
+    if rest:
+        yield rest.decode("utf-8")
+
+
+def write_lines(lines: Iterator[str], path: Path) -> int:
+    """Write the lines of an export to a file; returns their number."""
+    from omnigraph.write.destinations import replaced_file
+
+    count = 0
+    with replaced_file(path) as write:
+        for line in lines:
+            write(f"{line}\n".encode())
+            count += 1
+    return count

@@ -1,0 +1,80 @@
+"""The parts of ``Graph`` that a server does not offer, in one table.
+
+Everything else that a graph has, a remote graph has too; a test compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from omnigraph.errors import InputError, NotServed
+
+GRAPH: Mapping[str, str] = {
+    "init": "creating a graph",
+    "open": "opening a graph by its address; use omnigraph.connect",
+    "refresh": "dropping the caches of the server",
+    "recovered": "the recoveries of the server",
+    "storage_options": "the storage of the server",
+    "prepare": "prepared queries; use stored queries",
+    "prepare_mutation": "prepared mutations; use stored queries",
+    "revert": "reverting a commit",
+    "cherry_pick": "cherry-picking a commit",
+    "tags": "tags",
+    "indexes": "indexes",
+    "changes": "the change feed",
+    "embeddings": "embeddings",
+    "maintenance": "maintenance",
+}
+"""The members of a graph, and what they would do."""
+
+SNAPSHOT: Mapping[str, str] = {
+    "explain": "explaining a query",
+    "diff": "differences between states",
+    "read": "the rows of a type as Arrow; use a query",
+    "scan": "the rows of a type as Arrow; use a query",
+    "dataset": "the Lance dataset of a type",
+    "entity": "one node or edge; use a query",
+    "read_blob": "the bytes of a Blob",
+    "blob_info": "the metadata of a Blob",
+    "snapshot_id": "the id of a state in the storage",
+    "group": "the position of a commit in its group",
+}
+"""The members of a snapshot."""
+
+SCHEMA: Mapping[str, str] = {"plan": "planning a schema change"}
+"""The members of ``graph.schema``."""
+
+_HINT = "open the graph's storage with Graph.open for this"
+
+
+def not_served(name: str, what: str) -> NotServed:
+    """The error of a part of the interface that a server does not offer."""
+    return NotServed(
+        f"{name} is not available through a server: {what}", hint=_HINT, details={"name": name}
+    )
+
+
+def refuse_arguments(method: str, **given: object) -> None:
+    """Refuse arguments that a server does not take; ``None`` and ``False`` mean not given."""
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        if name == "actor":
+            raise InputError(
+                "actor cannot be chosen: the token determines it", hint="leave actor out"
+            )
+        if name == "allow_local_files":
+            raise InputError(
+                "allow_local_files is not available: no server reads local files",
+                hint="pass the content as text that starts with 'base64:'",
+            )
+        raise NotServed(
+            f"the argument {name} of {method} is not available through a server",
+            hint=_HINT,
+            details={"name": f"{method}({name}=)"},
+        )
+
+
+def refuse_engine(method: str, engine: str, spark: object) -> None:
+    """Refuse to run something on Spark, which a server does not do."""
+    refuse_arguments(method, spark=spark, engine=engine if engine == "spark" else None)
