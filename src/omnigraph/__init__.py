@@ -108,16 +108,15 @@ if TYPE_CHECKING:
     from omnigraph.policy.policy import Policy
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
-    from omnigraph.remote.async_graph import (
+    from omnigraph.remote.async_graph import AsyncRemoteGraph, AsyncRemoteSnapshot, connect_async
+    from omnigraph.remote.async_namespaces import (
         AsyncRemoteBranches,
-        AsyncRemoteGraph,
         AsyncRemoteQueries,
         AsyncRemoteSchema,
-        AsyncRemoteSnapshot,
-        connect_async,
     )
     from omnigraph.remote.documents import ServerQuery
-    from omnigraph.remote.graph import RemoteBranches, RemoteGraph, RemoteQueries, RemoteSchema
+    from omnigraph.remote.graph import RemoteGraph
+    from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
     from omnigraph.remote.opening import connect
     from omnigraph.remote.snapshot import RemoteSnapshot
     from omnigraph.result.result import Result
@@ -139,11 +138,12 @@ _NAMES = {
     "api.embeddings": "GraphEmbeddings",
     "api.maintenance": "GraphIndexes GraphMaintenance verify_graph",
     "remote.opening": "connect",
-    "remote.graph": "RemoteGraph RemoteBranches RemoteSchema RemoteQueries",
+    "remote.graph": "RemoteGraph",
+    "remote.namespaces": "RemoteBranches RemoteSchema RemoteQueries",
     "remote.snapshot": "RemoteSnapshot",
     "remote.documents": "ServerQuery",
-    "remote.async_graph": "connect_async AsyncRemoteGraph AsyncRemoteSnapshot AsyncRemoteBranches "
-    "AsyncRemoteSchema AsyncRemoteQueries",
+    "remote.async_graph": "connect_async AsyncRemoteGraph AsyncRemoteSnapshot",
+    "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
     "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike",
     "api.backup": "restore clone backup_points prune_backup",
     "result.result": "Result",

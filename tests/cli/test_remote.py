@@ -79,10 +79,7 @@ def test_rows_of_a_server_look_like_those_of_a_store(desk):
     [
         (("--tag", "t"), "query --tag"),
         (("--at", "2024-01-01"), "query --at"),
-        (("--timeout", "1"), "query --timeout"),
-        (("--max-rows", "1"), "query --max-rows"),
         (("--engine", "spark"), "query --engine spark"),
-        (("-e", "query q() { match { $p: P } return { $p } }"), "query with a query text"),
     ],
 )
 def test_what_only_a_store_can_do_is_refused_before_the_server_is_asked(
@@ -94,8 +91,34 @@ def test_what_only_a_store_can_do_is_refused_before_the_server_is_asked(
     assert server.requested == []
 
 
-def test_binary_rows_of_a_server_are_refused(desk, server):
-    desk.run("query", "due", *KB, "--format", "arrow").fails("cannot be printed as arrow")
+def test_a_limit_of_rows_holds_for_those_of_a_server(desk, server):
+    desk.run("query", "due", *KB, "--max-rows", "1").works()
+    desk.run("query", "due", *KB, "--max-rows", "0").fails("more than 0 rows", "--max-rows")
+
+
+def test_a_server_without_arrow_is_named_as_such(desk, server):
+    desk.run("query", "due", *KB, "--format", "arrow", "--out", "f").fails(
+        "does not return rows as Arrow"
+    )
+    assert server.requests[0].headers["Accept"] == "application/vnd.apache.arrow.stream"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("log",),
+        ("tag", "list"),
+        ("diff", "a", "b"),
+        ("changes", "poll"),
+        ("blame", "P", "x"),
+        ("revert", "01A"),
+        ("blob", "stat", "node", "P", "x", "y"),
+        ("explain", "-e", "query q() { match { $p: P } return { $p } }"),
+        ("shell",),
+    ],
+)
+def test_a_command_that_needs_storage_asks_no_server(desk, server, command):
+    desk.run(*command, *KB).fails("through a server is not supported yet", "--store")
     assert server.requested == []
 
 
@@ -124,17 +147,47 @@ def test_a_stored_mutation_is_run_by_name(desk, server):
         "expect_mutation": True,
     }
     reported = desk.run("mutate", "close", *KB, "--json", "--branch", "work", "--quiet")
-    assert (json.loads(reported.works()), reported.err) == (CHANGE, "")
+    assert (json.loads(reported.works()), reported.err) == ({**CHANGE, "commit_id": None}, "")
     assert server.requests[1].body == {"branch": "work", "expect_mutation": True}
 
 
-@pytest.mark.parametrize(
-    "option",
-    [("--if-commit", "01A"), ("--idempotency-key", "k"), ("-e", "query q() { delete P }")],
-)
-def test_what_a_server_cannot_change_yet_is_refused(desk, server, option):
-    desk.run("mutate", "close", *KB, *option).fails("through a server is not supported yet")
-    assert server.requested == []
+def test_the_conditions_of_a_write_are_headers(desk, server):
+    desk.run("mutate", "close", *KB, "--if-commit", "01A", "--idempotency-key", "k").works()
+    headers = server.requests[0].headers
+    assert (headers["Omnigraph-If-Graph-Commit"], headers["Idempotency-Key"]) == ("01A", "k")
+
+
+def test_a_mutation_text_is_sent_as_it_is(desk, server):
+    server.responses["POST /graphs/kb/mutate"] = {**CHANGE, "query_name": "q"}
+    text = "query q($n: String) { delete P where name = $n }"
+    done = desk.run("mutate", "-e", text, *KB, "--params", '{"n": "x"}', "--quiet")
+    assert done.works().startswith("changed main via q: 2 nodes, 1 edges\n")
+    assert server.requests[0].body == {
+        "query": f"{text}\n",
+        "params": {"n": "x"},
+        "branch": "main",
+    }
+
+
+def test_an_error_in_a_query_shows_where(desk, server):
+    finding = {
+        "severity": "error",
+        "phase": "type",
+        "code": "T1",
+        "message": "unknown node type `No`",
+        "hint": None,
+        "file": "<query>",
+        "line": 1,
+        "column": 23,
+        "end_line": 1,
+        "end_column": 25,
+        "span": {"start": 22, "end": 24},
+    }
+    body = {"error": "…", "code": "bad_request", "reason": "query_invalid", "diagnostic": finding}
+    server.responses["POST /graphs/kb/query"] = (400, body)
+    desk.write("q.gq", "query q() { match { $p: No } return { $p } }")
+    done = desk.run("query", "--query", "q.gq", *KB)
+    done.fails("q.gq:1:23: type error: T1: unknown node type `No`", "                      ^^")
 
 
 def test_a_served_write_reads_no_local_file(desk, server):

@@ -277,7 +277,7 @@ profiles:
         ((*QUERY, "--server", "gone"), ["unknown server 'gone'", "lab, two"]),
         ((*QUERY, "--server", "lab", "--graph", ""), ["invalid graph id ''"]),
         ((*QUERY, "--server", "lab", "--graph", ".."), ["invalid graph id '..'"]),
-        ((*QUERY, "--server", "lab", "--graph", "\udcff"), ["not supported yet"]),
+        ((*QUERY, "--server", "lab", "--graph", "\udcff"), ["cannot be reached"]),
         ((*QUERY, "--server", "s3://b/x"), ["invalid server address 's3://b/x'"]),
         ((*QUERY, "--profile", "ops"), ["not valid for graph data commands"]),
         ((*QUERY, "--profile", "graph"), ["does not apply to a store scope"]),
@@ -401,24 +401,36 @@ def test_the_graph_of_a_server_is_found(desk, server, arguments, path):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "request_line"),
     [
-        QUERY,
-        ("mutate", "-e", READ),
-        ("load", "--data", "d", "--mode", "merge"),
-        ("branch", "list"),
-        ("branch", "delete", "x"),
-        ("commit", "list"),
-        ("snapshot",),
-        ("export",),
-        ("schema", "show"),
-        ("schema", "apply", "--schema", "s"),
+        (QUERY, "POST /graphs/kb/query"),
+        (("mutate", "-e", READ), "POST /graphs/kb/mutate"),
+        (("load", "--data", "d", "--mode", "merge"), "POST /graphs/kb/load/ndjson?branch=main"),
+        (("ingest", "--data", "d"), "POST /graphs/kb/load/ndjson?branch=main"),
+        (("branch", "list"), "GET /graphs/kb/branches"),
+        (("branch", "create", "x"), "POST /graphs/kb/branches"),
+        (("branch", "delete", "x", "--yes"), "DELETE /graphs/kb/branches/x"),
+        (("branch", "merge", "x"), "POST /graphs/kb/branches/merge"),
+        (("commit", "list"), "GET /graphs/kb/commits?branch=main"),
+        (("commit", "show", "01A"), "GET /graphs/kb/commits/01A"),
+        (("snapshot",), "GET /graphs/kb/snapshot?branch=main"),
+        (("export",), "GET /graphs/kb/snapshot?branch=main"),
+        (("schema", "show"), "GET /graphs/kb/schema"),
+        (("schema", "apply", "--schema", "d"), "POST /graphs/kb/schema/apply"),
     ],
-    ids=lambda arguments: " ".join(arguments[:2]),
+    ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]),
 )
-def test_what_a_server_cannot_do_yet_is_refused_with_a_hint(desk, server, arguments):
-    done = desk.run(*arguments, "--server", server.url, "--graph", "kb")
-    done.fails("through a server is not supported yet", "--store")
+def test_every_verb_on_data_asks_the_server(desk, server, arguments, request_line):
+    desk.write("d", '{"type": "P", "data": {}}')
+    desk.run(*arguments, "--server", server.url, "--graph", "kb").fails("server returned 404")
+    assert server.requested[0].startswith(request_line)
+
+
+def test_a_destructive_write_through_a_server_needs_consent(desk, server):
+    served = ("--server", server.url, "--graph", "kb")
+    desk.write("d", '{"type": "P", "data": {}}')
+    for command in (("branch", "delete", "x"), ("load", "--data", "d", "--mode", "overwrite")):
+        desk.run(*command, *served).fails("refusing destructive", "--yes")
     assert server.requested == []
 
 

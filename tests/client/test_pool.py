@@ -86,8 +86,8 @@ def test_a_change_is_sent_on_a_fresh_connection_only(pool, server, monkeypatch):
 
 def test_a_read_is_sent_again_if_a_kept_connection_ends(pool, server):
     pool.send("GET", f"{server.url}/x", {})
-    answers = iter([DROP, {"ok": True}])
-    server.responses["GET /x"] = lambda _: next(answers)
+    planned = iter([DROP, {"ok": True}])
+    server.responses["GET /x"] = lambda _: next(planned)
     assert pool.send("GET", f"{server.url}/x", {}, changes=False).is_ok
     assert server.requested == ["GET /x"] * 3
 

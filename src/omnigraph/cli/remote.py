@@ -1,22 +1,41 @@
-"""Requests to a server: its graphs and its stored queries."""
+"""Graphs behind a server: connecting with the operator's token, and what can be done there."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli.credentials import find_token
-from omnigraph.cli.operator_config import TEXT_FORMATS, OperatorConfig
-from omnigraph.cli.output.rows import resolve_format
+from omnigraph.cli.operator_config import OperatorConfig
 from omnigraph.cli.scopes import ServerAddress
-from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.errors import InputError, NotServed, OmniGraphError
 
 if TYPE_CHECKING:
     from omnigraph.client.server import Connection
+    from omnigraph.remote.graph import RemoteGraph
 
-_READ = {"query_name": str, "target": dict, "row_count": int, "rows": list}
-_CHANGE = {"branch": str, "query_name": str, "affected_nodes": int, "affected_edges": int}
+SERVED_COMMANDS = frozenset(
+    {
+        "load",
+        "ingest",
+        "query",
+        "mutate",
+        "snapshot",
+        "export",
+        "branch create",
+        "branch list",
+        "branch delete",
+        "branch merge",
+        "commit list",
+        "commit show",
+        "schema show",
+        "schema apply",
+    }
+)
+"""The commands on a graph that work through a server; the others need its storage."""
+_HINT = "address the graph's storage with --store"
 
 
 def connect(server: ServerAddress, operator: OperatorConfig) -> Connection:
@@ -24,6 +43,46 @@ def connect(server: ServerAddress, operator: OperatorConfig) -> Connection:
     from omnigraph.client.server import Connection
 
     return Connection(server.url, find_token(server.url, operator))
+
+
+@contextmanager
+def open_remote(
+    arguments: argparse.Namespace, server: ServerAddress, operator: OperatorConfig
+) -> Iterator[RemoteGraph]:
+    """A graph behind a server for the duration of a command."""
+    from omnigraph.remote.graph import RemoteGraph
+
+    with RemoteGraph(connect(server, operator)) as graph:
+        try:
+            yield graph
+        except NotServed as error:
+            raise not_through_server(_option(arguments, error)) from error
+
+
+def check_served(arguments: argparse.Namespace) -> None:
+    """Refuse a command that does not work through a server, before anything is sent."""
+    if arguments.command not in SERVED_COMMANDS:
+        raise not_through_server(arguments.label)
+    if getattr(arguments, "allow_local_files", False):
+        raise InputError(
+            "`--allow-local-files` is not allowed on a served write: no server reads local files",
+            hint="pass the content as text that starts with 'base64:'",
+        )
+    engine = getattr(arguments, "engine", "local")
+    if engine == "spark" or getattr(arguments, "master", None) is not None:
+        raise not_through_server(f"{arguments.label} --engine {engine}")
+
+
+def not_through_server(what: str) -> NotServed:
+    """The error of something that needs the storage of a graph."""
+    return NotServed(f"`{what}` through a server is not supported yet", hint=_HINT)
+
+
+def _option(arguments: argparse.Namespace, error: NotServed) -> str:
+    """The command, with the option that the server does not offer: ``load(rejects=)``."""
+    name = str(error.details.get("name", ""))
+    option = name.partition("(")[2].removesuffix("=)")
+    return f"{arguments.command} --{option.replace('_', '-')}" if option else arguments.command
 
 
 def require_graph(server: ServerAddress, operator: OperatorConfig) -> None:
@@ -45,65 +104,18 @@ def require_graph(server: ServerAddress, operator: OperatorConfig) -> None:
 
 def list_graphs(server: ServerAddress, operator: OperatorConfig) -> list[dict[str, str]]:
     """The graphs of a server, sorted by id."""
-    response = connect(ServerAddress(server.base, None), operator).get("graphs")
+    from omnigraph.client.server import unexpected_response
+
+    connection = connect(ServerAddress(server.base, None), operator)
+    try:
+        response: Any = connection.get("graphs")
+    finally:
+        connection.close()
     try:
         graphs = [
             {"graph_id": str(graph["graph_id"]), "uri": str(graph.get("uri", ""))}
             for graph in response["graphs"]
         ]
     except (KeyError, TypeError, AttributeError):
-        raise _invalid_response(server) from None
+        raise unexpected_response(server.base) from None
     return sorted(graphs, key=lambda graph: graph["graph_id"])
-
-
-def invoke_read(
-    server: ServerAddress, operator: OperatorConfig, name: str, body: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run a stored query; returns the server's ReadOutput."""
-    response = connect(server, operator).post(
-        "queries", name, body={**body, "expect_mutation": False}
-    )
-    _check(response, _READ, server)
-    columns = response.get("columns") or []
-    is_table = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-    if not is_table or any(not isinstance(row, dict) for row in response["rows"]):
-        raise _invalid_response(server)
-    return dict(response)
-
-
-def invoke_change(
-    server: ServerAddress, operator: OperatorConfig, name: str, body: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run a stored mutation; returns the server's ChangeOutput."""
-    response = connect(server, operator).post(
-        "queries", name, body={**body, "expect_mutation": True}, changes=True
-    )
-    _check(response, _CHANGE, server)
-    return dict(response)
-
-
-def resolve_text_format(
-    arguments: argparse.Namespace, operator: OperatorConfig, own: str | None = None
-) -> str:
-    """The output format of served rows, which must be a text format."""
-    format = resolve_format(arguments, operator, own)
-    if format not in TEXT_FORMATS:
-        raise InputError(
-            f"rows of a server cannot be printed as {format}",
-            hint=f"choose one of {', '.join(TEXT_FORMATS)}",
-        )
-    return format
-
-
-def _check(response: Any, shape: Mapping[str, type], server: ServerAddress) -> None:
-    is_valid = isinstance(response, dict) and all(
-        isinstance(response.get(key), kind) for key, kind in shape.items()
-    )
-    if not is_valid:
-        raise _invalid_response(server)
-
-
-def _invalid_response(server: ServerAddress) -> OmniGraphError:
-    from omnigraph.client.server import unexpected_response
-
-    return unexpected_response(server.base)

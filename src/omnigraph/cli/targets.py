@@ -7,7 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from omnigraph.cli.operator_config import OperatorConfig, load_operator_config
 from omnigraph.cli.output import terminal
@@ -18,6 +18,7 @@ from omnigraph.records import dataclass
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.api.snapshot import GraphSnapshot
+    from omnigraph.remote.graph import RemoteGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,9 @@ class GraphTarget:
     def is_local(self) -> bool:
         return is_local(self.uri)
 
-    def storage(self, label: str) -> str:
-        """The storage to open; raises for a server, which cannot do this yet."""
-        if isinstance(self.address, ServerAddress):
-            raise InputError(
-                f"`{label}` through a server is not supported yet",
-                hint="address the graph's storage with --store",
-            )
-        return self.address
+    @property
+    def is_served(self) -> bool:
+        return isinstance(self.address, ServerAddress)
 
 
 def resolve_target(arguments: argparse.Namespace) -> GraphTarget:
@@ -53,12 +49,13 @@ def resolve_target(arguments: argparse.Namespace) -> GraphTarget:
     address = resolve_address(arguments, operator)
     actor: str | None = vars(arguments)["as"]
     if isinstance(address, ServerAddress):
-        from omnigraph.cli.remote import require_graph
+        from omnigraph.cli.remote import check_served, require_graph
 
         if actor is not None:
             raise InputError(
                 "`--as` is not allowed on a served write: the token determines the actor"
             )
+        check_served(arguments)
         require_graph(address, operator)
     return GraphTarget(address, operator, operator.actor if actor is None else actor)
 
@@ -67,9 +64,19 @@ def resolve_target(arguments: argparse.Namespace) -> GraphTarget:
 def open_graph(
     arguments: argparse.Namespace, mode: Literal["rw", "r"], target: GraphTarget | None = None
 ) -> Iterator[tuple[Graph, GraphTarget]]:
-    """Open the addressed graph for the duration of a command."""
+    """Open the addressed graph for the duration of a command.
+
+    A graph behind a server has the interface of ``Graph``, as far as the commands use it that work
+    through a server.
+    """
     target = target or resolve_target(arguments)
-    uri = target.storage(arguments.label)
+    if isinstance(target.address, ServerAddress):
+        from omnigraph.cli.remote import open_remote
+
+        with open_remote(arguments, target.address, target.operator) as remote:
+            yield cast("Graph", remote), target
+        return
+    uri = target.address
     # The import creates many long-lived objects; collecting among them only costs time.
     was_on = gc.isenabled()
     gc.disable()
@@ -90,10 +97,14 @@ def open_for_write(
 ) -> Iterator[tuple[Graph, GraphTarget]]:
     """Print the target of a write, and open it."""
     target = target or resolve_target(arguments)
-    target.storage(arguments.label)
     echo(arguments, target)
     with open_graph(arguments, "rw", target) as opened:
         yield opened
+
+
+def actor_of(graph: Graph, target: GraphTarget) -> str | None:
+    """The actor of the write that was just made; a server knows it from the token."""
+    return cast("RemoteGraph", graph).actor if target.is_served else target.actor
 
 
 def take_snapshot(graph: Graph, **which: Any) -> GraphSnapshot:

@@ -201,7 +201,7 @@ class HttpConnection:
         return answer
 
 
-class _Counted(http.client.HTTPConnection):
+class _CountingWire(http.client.HTTPConnection):
     """Counts the bytes that the system accepts."""
 
     def __init__(self, owner: HttpConnection, *arguments: Any, **options: Any) -> None:
@@ -219,11 +219,11 @@ class _Counted(http.client.HTTPConnection):
             rest = rest[accepted:]
 
 
-class _PlainWire(_Counted):
+class _PlainWire(_CountingWire):
     """An unencrypted connection."""
 
 
-class _SecureWire(_Counted, http.client.HTTPSConnection):
+class _SecureWire(_CountingWire, http.client.HTTPSConnection):
     """An encrypted connection."""
 
 

@@ -69,10 +69,10 @@ def refusal(
     text = content.decode("utf-8", "replace").strip()
     body = _error_object(text)
     shown = _Shown(token)
-    found = _diagnostics(body, source, shown)
+    diagnostics = _diagnostics(body, source, shown)
     error_class = _class_of(status, body)
-    if found and issubclass(error_class, LanguageError):
-        error: OmniGraphError = error_class(found)
+    if diagnostics and issubclass(error_class, LanguageError):
+        error: OmniGraphError = error_class(diagnostics)
     else:
         if issubclass(error_class, LanguageError):
             error_class = InputError

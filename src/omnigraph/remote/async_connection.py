@@ -83,9 +83,7 @@ class AsyncConnection:
                 break
         return b"".join(pieces)
 
-    async def pieces(
-        self, answer: httpx.Response, request: ServerRequest
-    ) -> AsyncIterator[bytes]:
+    async def pieces(self, answer: httpx.Response, request: ServerRequest) -> AsyncIterator[bytes]:
         """The body of a response, piece by piece."""
         try:
             async for piece in answer.aiter_bytes():
@@ -104,7 +102,9 @@ class AsyncConnection:
             cause = cause.__cause__ or cause.__context__
         if isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout):
             return Failure.UNREACHABLE
-        return Failure.TIMEOUT if isinstance(error, self._httpx.TimeoutException) else Failure.BROKEN
+        return (
+            Failure.TIMEOUT if isinstance(error, self._httpx.TimeoutException) else Failure.BROKEN
+        )
 
 
 async def _sent_apart(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -6,28 +6,37 @@ needs a request is a method here.
 
 from __future__ import annotations
 
-import io
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import omnigraph
-from omnigraph.api.arguments import Label, Natural, Params, QuerySource, SchemaSource, TypesByFile
-from omnigraph.api.arguments import public
+from omnigraph.api.arguments import (
+    Label,
+    Natural,
+    Params,
+    QuerySource,
+    TypesByFile,
+    public,
+)
 from omnigraph.client.server import ServerRequest
 from omnigraph.commit.commits import Commit
-from omnigraph.errors import Closed, NotFound
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
 from omnigraph.remote import documents, requests, unserved
 from omnigraph.remote.async_connection import AsyncConnection
-from omnigraph.remote.documents import BranchTables, ServerQuery, decoding
-from omnigraph.remote.graph import chosen_commit
-from omnigraph.remote.load_bodies import LoadBody, counted
+from omnigraph.remote.async_namespaces import (
+    AsyncRemoteBranches,
+    AsyncRemoteCalls,
+    AsyncRemoteQueries,
+    AsyncRemoteSchema,
+)
+from omnigraph.remote.calls import chosen_commit
+from omnigraph.remote.documents import BranchTables
+from omnigraph.remote.load_bodies import LoadBody, counted, started
 from omnigraph.remote.opening import graph_connection
+from omnigraph.remote.snapshot import check_state
 from omnigraph.remote.unserved import not_served
-
-T = TypeVar("T")
 
 
 @public
@@ -39,60 +48,12 @@ async def connect_async(
     Raises:
         InputError: the address or the id is invalid.
         PackageMissing: httpx is not installed (``omnigraph[async]``).
+
+    >>> import asyncio
+    >>> asyncio.run(connect_async("https://graphs.example.org", graph="kb", token="secret"))
+    <AsyncRemoteGraph https://graphs.example.org/graphs/kb>
     """
     return AsyncRemoteGraph(AsyncConnection(graph_connection(url, graph, token)))
-
-
-class AsyncRemoteCalls:
-    """Sends the requests of one graph, and reads the responses."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.connection = connection
-        self.is_closed = False
-
-    async def send(self, request: ServerRequest, read: Callable[[Any], T]) -> T:
-        """The response of a request in its type."""
-        self.check_open()
-        document = await self.connection.send(request)
-        with decoding(self.connection.base):
-            return read(document)
-
-    async def read(
-        self, request: ServerRequest, max_rows: int | None, target: Mapping[str, str] | None = None
-    ) -> omnigraph.Result:
-        """All rows of a query."""
-        from omnigraph.errors import InputError
-        from omnigraph.read.limits import Limits
-        from omnigraph.remote.results import check_arrow, within
-        from omnigraph.result.wire import result_from
-
-        self.check_open()
-        limits = Limits(request.timeout, max_rows, None)
-        async with self.connection.open(request) as answer:
-            check_arrow(answer.headers.get("Content-Type"), self.connection.base)
-            content = await self.connection.read(answer, request)
-        with decoding(self.connection.base):
-            result = result_from(
-                io.BytesIO(content),
-                close=lambda: None,
-                watch=lambda batches: within(batches, limits),
-                target=target,
-            )
-        # A limit is reported by the call, not by the first use of the rows.
-        _ = result.row_count
-        return result
-
-    async def catalog(self) -> Catalog:
-        """The types of the newest schema."""
-        from omnigraph.lang.diagnostics import Source
-        from omnigraph.lang.schema.compile import compile_schema
-
-        text = await self.send(requests.schema_text(), documents.schema_source)
-        return compile_schema(Source("<schema>", text))
-
-    def check_open(self) -> None:
-        if self.is_closed:
-            raise Closed("this graph is closed", hint="connect again with omnigraph.connect_async")
 
 
 class AsyncRemoteGraph:
@@ -178,18 +139,15 @@ class AsyncRemoteGraph:
         """
         commit = chosen_commit(branch, commit, None, None, at)
         if commit is not None:
-            return AsyncRemoteSnapshot(self._calls, await self.commit(commit), None)
+            return AsyncRemoteSnapshot(self._calls, await self.commit(commit), commit)
         tables = await self._calls.send(requests.snapshot(branch), documents.branch_tables)
-        return AsyncRemoteSnapshot(self._calls, await self._head(tables), tables)
+        return AsyncRemoteSnapshot(self._calls, tables, await self._head(tables))
 
-    async def _head(self, tables: BranchTables) -> Commit:
+    async def _head(self, tables: BranchTables) -> str:
         if tables.commit_id is not None:
-            return await self.commit(tables.commit_id)
+            return tables.commit_id
         request = requests.commits(tables.branch, limit="1")
-        newest = await self._calls.send(request, documents.commits)
-        if not newest:
-            raise NotFound(f"branch '{tables.branch}' has no commit")
-        return newest[0]
+        return documents.head_of(tables, await self._calls.send(request, documents.commits))
 
     # -- queries -------------------------------------------------------------------------
 
@@ -281,7 +239,7 @@ class AsyncRemoteGraph:
         catalog = await self._calls.catalog()
         body = LoadBody(lambda: catalog, format, types)
         request = requests.load(
-            counted(body.pieces(data), body.total(data), on_progress),
+            counted(started(body.pieces(data)), body.total(data), on_progress),
             LoadMode(mode).value,
             branch,
             from_branch,
@@ -302,7 +260,7 @@ class AsyncRemoteGraph:
             IntegrityError: the rows would violate the schema.
         """
         catalog = await self._calls.catalog()
-        pieces = LoadBody(lambda: catalog).pieces(rows)
+        pieces = started(LoadBody(lambda: catalog).pieces(rows))
         request = requests.load(pieces, "append", branch, None, {}, None, None)
         return (await self._calls.send(request, documents.load_receipt)).plain()
 
@@ -324,13 +282,13 @@ class AsyncRemoteSnapshot:
     """The graph at one commit, from ``AsyncRemoteGraph.snapshot``. It never changes."""
 
     def __init__(
-        self, calls: AsyncRemoteCalls, commit: Commit, tables: BranchTables | None
+        self, calls: AsyncRemoteCalls, state: BranchTables | Commit, commit_id: str
     ) -> None:
         self._calls = calls
-        self._tables = tables
-        self.commit_id = commit.commit_id
-        self.branch = commit.branch if tables is None else tables.branch
-        self.version = commit.version if tables is None else tables.version
+        self._state = state
+        self.commit_id = commit_id
+        self.branch = state.branch
+        self.version = state.version
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
@@ -339,9 +297,9 @@ class AsyncRemoteSnapshot:
         Raises:
             NotServed: the snapshot is not of the head of a branch.
         """
-        if self._tables is None:
+        if isinstance(self._state, Commit):
             raise not_served("snapshot.tables", "the tables of an earlier commit")
-        return {key: dict(table) for key, table in self._tables.tables.items()}
+        return {key: dict(table) for key, table in self._state.tables.items()}
 
     @public
     async def query(
@@ -367,7 +325,7 @@ class AsyncRemoteSnapshot:
             accept=requests.ARROW_STREAM,
             timeout=timeout,
         )
-        target = None if self._tables is None else {"branch": self.branch}
+        target = None if isinstance(self._state, Commit) else {"branch": self.branch}
         return await self._calls.read(request, max_rows, target)
 
     @public
@@ -385,6 +343,7 @@ class AsyncRemoteSnapshot:
         rest = b""
         connection = self._calls.connection
         async with connection.open(request) as answer:
+            check_state(answer.headers.get(requests.STATE), request)
             async for piece in connection.pieces(answer, request):
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
@@ -401,113 +360,3 @@ class AsyncRemoteSnapshot:
             if name in unserved.SNAPSHOT:
                 raise not_served(f"snapshot.{name}", unserved.SNAPSHOT[name])
             raise AttributeError(f"'AsyncRemoteSnapshot' object has no attribute {name!r}")
-
-
-class AsyncRemoteBranches:
-    """The branches of a remote graph, as ``graph.branches``."""
-
-    def __init__(self, calls: AsyncRemoteCalls) -> None:
-        self._calls = calls
-
-    async def list(self) -> list[str]:
-        """``main`` first, then the others in alphabetical order."""
-        return await self._calls.send(requests.list_branches(), documents.branches)
-
-    @public
-    async def create(self, name: str, from_branch: str = "main") -> None:
-        """Create a branch from the newest state of another; nothing is copied.
-
-        Raises:
-            AlreadyExists: the branch exists.
-        """
-        await self._calls.send(requests.create_branch(name, from_branch), lambda _: None)
-
-    @public
-    async def delete(self, name: str) -> None:
-        """Delete a branch that no other branch depends on.
-
-        Raises:
-            NotFound: the branch does not exist.
-        """
-        await self._calls.send(requests.delete_branch(name), lambda _: None)
-
-
-class AsyncRemoteSchema:
-    """The schema of a remote graph, as ``graph.schema``."""
-
-    def __init__(self, calls: AsyncRemoteCalls) -> None:
-        self._calls = calls
-
-    async def text(self) -> str:
-        """The text of the newest schema."""
-        return await self._calls.send(requests.schema_text(), documents.schema_source)
-
-    @public
-    async def apply(
-        self, schema: SchemaSource, *, allow_data_loss: bool = False
-    ) -> omnigraph.SchemaApplied:
-        """Change the schema in one commit.
-
-        Raises:
-            SchemaError: the schema is invalid.
-            SchemaChangeRefused: the data or stored queries do not allow the change.
-        """
-        request = requests.apply_schema(requests.schema_source(schema), allow_data_loss)
-        return await self._calls.send(request, documents.schema_applied)
-
-
-class AsyncRemoteQueries:
-    """The stored queries of a server, as ``graph.queries``."""
-
-    def __init__(self, calls: AsyncRemoteCalls) -> None:
-        self._calls = calls
-
-    async def list(self) -> list[ServerQuery]:
-        """The stored queries, by name."""
-        return await self._calls.send(requests.list_queries(), documents.stored_queries)
-
-    @public
-    async def invoke(
-        self,
-        name: str,
-        params: Params | None = None,
-        branch: str | None = None,
-        *,
-        at: str | None = None,
-        timeout: float | None = None,
-        max_rows: int | None = None,
-    ) -> omnigraph.Result:
-        """Run a stored query that reads, and fetch all of its rows.
-
-        Raises:
-            NotFound: there is no such query, or the token does not allow to invoke it.
-        """
-        request = requests.stored_query(
-            name,
-            params,
-            branch,
-            at,
-            mutates=False,
-            accept=requests.ARROW_STREAM,
-            timeout=timeout,
-        )
-        return await self._calls.read(request, max_rows)
-
-    @public
-    async def invoke_mutation(
-        self,
-        name: str,
-        params: Params | None = None,
-        branch: str = "main",
-        *,
-        if_commit: str | None = None,
-        idempotency_key: Label | None = None,
-    ) -> omnigraph.Receipt:
-        """Run a stored mutation.
-
-        Raises:
-            NotFound: there is no such query, or the token does not allow to invoke it.
-        """
-        headers = requests.conditions(if_commit, idempotency_key)
-        request = requests.stored_query(name, params, branch, mutates=True, headers=headers)
-        return await self._calls.send(request, documents.receipt)

@@ -14,7 +14,7 @@ from omnigraph.client.server import unexpected_response
 from omnigraph.commit.commits import Commit, CommitGroup
 from omnigraph.commit.names import MAIN
 from omnigraph.commit.receipts import LoadReceipt, Receipt, TableCounts
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, ServerUnavailable
 from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
@@ -151,6 +151,19 @@ def branch_tables(document: Any) -> BranchTables:
     }
     version = _whole(document["manifest_version"])
     return BranchTables(_text(document["branch"]), version, tables, document.get("graph_commit_id"))
+
+
+def head_of(tables: BranchTables, newest: list[Commit]) -> str:
+    """The head of a branch, from its newest commits.
+
+    Raises:
+        ServerUnavailable: the branch has moved on meanwhile.
+    """
+    if not newest or newest[0].version > tables.version:
+        raise ServerUnavailable(
+            f"branch '{tables.branch}' changed while it was read", hint="try again in a moment"
+        )
+    return newest[0].commit_id
 
 
 def merge_report(document: Any) -> MergeReport:

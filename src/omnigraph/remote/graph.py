@@ -6,9 +6,9 @@ that are returned are the same. What a server does not offer is listed in ``remo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import omnigraph
 from omnigraph.api.arguments import (
@@ -18,66 +18,39 @@ from omnigraph.api.arguments import (
     Natural,
     Params,
     QuerySource,
-    SchemaSource,
     TypesByFile,
     public,
 )
 from omnigraph.api.engines import Engine, SparkLike
-from omnigraph.client.server import Connection, ServerRequest
+from omnigraph.client.server import Connection
 from omnigraph.commit.commits import Commit
-from omnigraph.errors import Closed, InputError, NotFound
+from omnigraph.errors import InputError
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
 from omnigraph.remote import documents, requests, unserved
-from omnigraph.remote.documents import BranchTables, ServerQuery, decoding
-from omnigraph.remote.load_bodies import LoadBody, counted
+from omnigraph.remote.calls import RemoteCalls, chosen_commit
+from omnigraph.remote.documents import BranchTables
+from omnigraph.remote.load_bodies import LoadBody, counted, started
+from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
 from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
-
-T = TypeVar("T")
-
-
-class RemoteCalls:
-    """Sends the requests of one graph, and reads the responses."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.is_closed = False
-
-    def send(self, request: ServerRequest, read: Callable[[Any], T]) -> T:
-        """The response of a request in its type."""
-        self.check_open()
-        document = self.connection.send(request)
-        with decoding(self.connection.base):
-            return read(document)
-
-    def check_open(self) -> None:
-        if self.is_closed:
-            raise Closed("this graph is closed", hint="connect again with omnigraph.connect")
-
-    def catalog(self) -> Catalog:
-        """The types of the newest schema."""
-        from omnigraph.lang.diagnostics import Source
-        from omnigraph.lang.schema.compile import compile_schema
-
-        text = self.send(requests.schema_text(), documents.schema_source)
-        return compile_schema(Source("<schema>", text))
 
 
 class RemoteGraph:
     """A graph behind a server, from ``omnigraph.connect``. Safe to share between threads."""
 
     def __init__(self, connection: Connection, *, owns_connection: bool = True) -> None:
-        self._calls = RemoteCalls(connection)
+        self.calls = RemoteCalls(connection)
+        """The requests of this graph, for those who need the documents of the server."""
         self._owns_connection = owns_connection
 
     # -- opening and closing -------------------------------------------------------------
 
     def close(self) -> None:
         """Close the connections to the server; every further call raises ``Closed``."""
-        self._calls.is_closed = True
+        self.calls.is_closed = True
         if self._owns_connection:
-            self._calls.connection.close()
+            self.calls.connection.close()
 
     def __enter__(self) -> RemoteGraph:
         return self
@@ -86,7 +59,7 @@ class RemoteGraph:
         self.close()
 
     def __repr__(self) -> str:
-        state = " (closed)" if self._calls.is_closed else ""
+        state = " (closed)" if self.calls.is_closed else ""
         return f"<RemoteGraph {escape(self.uri)}{state}>"
 
     if not TYPE_CHECKING:
@@ -101,27 +74,32 @@ class RemoteGraph:
     @property
     def uri(self) -> str:
         """The address of the graph on its server."""
-        return self._calls.connection.base
+        return self.calls.connection.base
+
+    @property
+    def actor(self) -> str | None:
+        """The actor of the last write, as the server knows it from the token."""
+        return self.calls.actor
 
     @property
     def catalog(self) -> Catalog:
         """The types of the newest schema; each access is a request."""
-        return self._calls.catalog()
+        return self.calls.catalog()
 
     @property
     def branches(self) -> RemoteBranches:
         """Create, list and delete branches."""
-        return RemoteBranches(self._calls)
+        return RemoteBranches(self.calls)
 
     @property
     def schema(self) -> RemoteSchema:
         """The text of the schema; apply schema changes."""
-        return RemoteSchema(self._calls)
+        return RemoteSchema(self.calls)
 
     @property
     def queries(self) -> RemoteQueries:
         """The stored queries of the server."""
-        return RemoteQueries(self._calls)
+        return RemoteQueries(self.calls)
 
     # -- history -------------------------------------------------------------------------
 
@@ -132,7 +110,7 @@ class RemoteGraph:
         Raises:
             NotFound: the branch does not exist.
         """
-        return self._calls.send(requests.commits(branch), documents.commits)
+        return self.calls.send(requests.commits(branch), documents.commits)
 
     @public
     def commit(self, commit_id: str) -> Commit:
@@ -141,7 +119,7 @@ class RemoteGraph:
         Raises:
             NotFound: the commit does not exist.
         """
-        return self._calls.send(requests.commit(commit_id), documents.commit)
+        return self.calls.send(requests.commit(commit_id), documents.commit)
 
     @public
     def snapshot(
@@ -165,17 +143,15 @@ class RemoteGraph:
 
         commit = chosen_commit(branch, commit, tag, version, at)
         if commit is not None:
-            return RemoteSnapshot(self._calls, self.commit(commit), None)
-        tables = self._calls.send(requests.snapshot(branch), documents.branch_tables)
-        return RemoteSnapshot(self._calls, self._head(tables), tables)
+            return RemoteSnapshot(self.calls, self.commit(commit), commit)
+        tables = self.calls.send(requests.snapshot(branch), documents.branch_tables)
+        return RemoteSnapshot(self.calls, tables, self._head(tables))
 
-    def _head(self, tables: BranchTables) -> Commit:
+    def _head(self, tables: BranchTables) -> str:
         if tables.commit_id is not None:
-            return self.commit(tables.commit_id)
-        newest = self._calls.send(requests.commits(tables.branch, limit="1"), documents.commits)
-        if not newest:
-            raise NotFound(f"branch '{tables.branch}' has no commit")
-        return newest[0]
+            return tables.commit_id
+        newest = self.calls.send(requests.commits(tables.branch, limit="1"), documents.commits)
+        return documents.head_of(tables, newest)
 
     # -- queries -------------------------------------------------------------------------
 
@@ -226,7 +202,7 @@ class RemoteGraph:
             accept=requests.ARROW_STREAM,
             timeout=timeout,
         )
-        return run_read(self._calls, request, timeout, max_rows, cancel)
+        return run_read(self.calls, request, timeout, max_rows, cancel)
 
     @public
     def mutate(
@@ -254,7 +230,7 @@ class RemoteGraph:
         refuse_arguments("mutate", allow_local_files=allow_local_files, actor=actor)
         text = requests.query_source(source)
         request = requests.mutate(text, name, params, branch, if_commit, idempotency_key)
-        return self._calls.send(request, documents.receipt)
+        return self.calls.send(request, documents.receipt)
 
     # -- rows ----------------------------------------------------------------------------
 
@@ -296,8 +272,8 @@ class RemoteGraph:
         refuse_arguments("load", rejects=rejects, allow_local_files=allow_local_files, actor=actor)
         refuse_engine("load", engine, spark)
         options = requests.load_options(dry_run, strict_properties, max_rejects)
-        body = LoadBody(self._calls.catalog, format, types)
-        pieces = counted(body.pieces(data), body.total(data), on_progress)
+        body = LoadBody(self.calls.catalog, format, types)
+        pieces = counted(started(body.pieces(data)), body.total(data), on_progress)
         request = requests.load(
             pieces,
             LoadMode(mode).value,
@@ -307,7 +283,7 @@ class RemoteGraph:
             if_commit,
             idempotency_key,
         )
-        return self._calls.send(request, documents.load_receipt)
+        return self.calls.send(request, documents.load_receipt)
 
     @public
     def append(
@@ -326,9 +302,9 @@ class RemoteGraph:
             IntegrityError: the rows would violate the schema.
         """
         refuse_arguments("append", actor=actor)
-        body = LoadBody(self._calls.catalog)
-        request = requests.load(body.pieces(rows), "append", branch, None, {}, None, None)
-        return self._calls.send(request, documents.load_receipt).plain()
+        body = LoadBody(self.calls.catalog)
+        request = requests.load(started(body.pieces(rows)), "append", branch, None, {}, None, None)
+        return self.calls.send(request, documents.load_receipt).plain()
 
     # -- merging -------------------------------------------------------------------------
 
@@ -352,171 +328,4 @@ class RemoteGraph:
         """
         refuse_arguments("merge", resolve=resolve, dry_run=dry_run, actor=actor)
         request = requests.merge(source, into, delete_branch=delete_branch)
-        return self._calls.send(request, documents.merge_report)
-
-
-class RemoteBranches:
-    """The branches of a remote graph, as ``graph.branches``."""
-
-    def __init__(self, calls: RemoteCalls) -> None:
-        self._calls = calls
-
-    def list(self) -> list[str]:
-        """``main`` first, then the others in alphabetical order."""
-        return self._calls.send(requests.list_branches(), documents.branches)
-
-    @public
-    def create(self, name: str, from_branch: str = "main", *, actor: Actor | None = None) -> None:
-        """Create a branch from the newest state of another; nothing is copied.
-
-        Raises:
-            AlreadyExists: the branch exists.
-            NotFound: there is no branch ``from_branch``.
-            InputError: the name is invalid.
-        """
-        refuse_arguments("branches.create", actor=actor)
-        self._calls.send(requests.create_branch(name, from_branch), lambda _: None)
-
-    @public
-    def delete(self, name: str, *, actor: Actor | None = None) -> None:
-        """Delete a branch that no other branch depends on.
-
-        Raises:
-            NotFound: the branch does not exist.
-            InputError: the branch is ``main``.
-            Conflict: another branch depends on it.
-        """
-        refuse_arguments("branches.delete", actor=actor)
-        self._calls.send(requests.delete_branch(name), lambda _: None)
-
-
-class RemoteSchema:
-    """The schema of a remote graph, as ``graph.schema``."""
-
-    def __init__(self, calls: RemoteCalls) -> None:
-        self._calls = calls
-
-    def text(self) -> str:
-        """The text of the newest schema."""
-        return self._calls.send(requests.schema_text(), documents.schema_source)
-
-    @public
-    def apply(
-        self,
-        schema: SchemaSource,
-        *,
-        allow_data_loss: bool = False,
-        values: Mapping[str, Any] | None = None,
-        dry_run: bool = False,
-        actor: Actor | None = None,
-    ) -> omnigraph.SchemaApplied:
-        """Change the schema in one commit; see ``graph.schema.apply``.
-
-        The schema of a graph of a cluster is changed with ``omnigraph cluster apply`` instead.
-
-        Raises:
-            SchemaError: the schema is invalid.
-            SchemaChangeRefused: the data or stored queries do not allow the change.
-            Conflict: there are other branches, or the graph belongs to a cluster.
-            NotServed: ``values`` or ``dry_run`` was given.
-        """
-        refuse_arguments("schema.apply", values=values or None, dry_run=dry_run, actor=actor)
-        source = requests.schema_source(schema)
-        request = requests.apply_schema(source, allow_data_loss)
-        return self._calls.send(request, documents.schema_applied)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name in unserved.SCHEMA:
-                raise not_served(f"graph.schema.{name}", unserved.SCHEMA[name])
-            raise AttributeError(f"'RemoteSchema' object has no attribute {name!r}")
-
-
-class RemoteQueries:
-    """The stored queries of a server, as ``graph.queries``."""
-
-    def __init__(self, calls: RemoteCalls) -> None:
-        self._calls = calls
-
-    def __iter__(self) -> Iterator[ServerQuery]:
-        return iter(self.list())
-
-    def list(self) -> list[ServerQuery]:
-        """The stored queries, by name."""
-        return self._calls.send(requests.list_queries(), documents.stored_queries)
-
-    @public
-    def invoke(
-        self,
-        name: str,
-        params: Params | None = None,
-        branch: str | None = None,
-        *,
-        at: str | None = None,
-        timeout: float | None = None,
-        max_rows: int | None = None,
-        cancel: omnigraph.Cancel | None = None,
-    ) -> omnigraph.Result:
-        """Run a stored query that reads, on the head of a branch or ``at`` a commit.
-
-        Raises:
-            NotFound: there is no such query, or the token does not allow to invoke it.
-            InputError: the query is a mutation.
-            ParameterError: a parameter is missing or does not fit.
-        """
-        from omnigraph.remote.snapshot import run_read
-
-        request = requests.stored_query(
-            name,
-            params,
-            branch,
-            at,
-            mutates=False,
-            accept=requests.ARROW_STREAM,
-            timeout=timeout,
-        )
-        return run_read(self._calls, request, timeout, max_rows, cancel)
-
-    @public
-    def invoke_mutation(
-        self,
-        name: str,
-        params: Params | None = None,
-        branch: str = "main",
-        *,
-        if_commit: str | None = None,
-        idempotency_key: Label | None = None,
-    ) -> omnigraph.Receipt:
-        """Run a stored mutation.
-
-        Raises:
-            NotFound: there is no such query, or the token does not allow to invoke it.
-            InputError: the query only reads.
-            ParameterError: a parameter is missing or does not fit.
-        """
-        headers = requests.conditions(if_commit, idempotency_key)
-        request = requests.stored_query(name, params, branch, mutates=True, headers=headers)
-        return self._calls.send(request, documents.receipt)
-
-
-def chosen_commit(
-    branch: str,
-    commit: str | None,
-    tag: str | None,
-    version: int | None,
-    at: datetime | str | None,
-) -> str | None:
-    """The commit that a caller names; ``None`` for the newest state of a branch."""
-    refuse_arguments("snapshot", tag=tag, version=version)
-    if isinstance(at, datetime):
-        refuse_arguments("snapshot", at=at)
-    if commit is not None and at is not None:
-        raise InputError("pass only one of commit, tag, version and at")
-    named = commit if commit is not None else at
-    if named is not None and branch != "main":
-        raise InputError(
-            "branch cannot be combined with a commit or tag",
-            hint="a commit or tag identifies its state; leave out the branch",
-        )
-    return named if isinstance(named, str) else None
+        return self.calls.send(request, documents.merge_report)

@@ -6,6 +6,7 @@ a temporary file if they are large.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import tempfile
@@ -91,15 +92,23 @@ class LoadBody:
                     f"cannot read '{path}': {reason}", details={"file": path}
                 ) from None
             return
+        if self._is_one_file_of_lines(path):
+            yield from _opened_lines(path)
+            return
         for file in self._resolver().files(path):
             yield from self._file(file)
 
-    def _file(self, file: LoadFile) -> Iterator[bytes]:
-        from omnigraph.write.load.streams import opened
+    def _is_one_file_of_lines(self, path: str) -> bool:
+        """Whether nothing but its name is needed to read a path, so that no schema is fetched."""
+        from omnigraph.write.load.streams import uncompressed
 
+        is_lines = self._format in (None, "ndjson") and not self._types
+        is_one = not os.path.isdir(path) and (os.path.exists(path) or not glob.has_magic(path))
+        return is_lines and is_one and Path(uncompressed(path)).suffix.lower() not in _CONVERTED
+
+    def _file(self, file: LoadFile) -> Iterator[bytes]:
         if file.type_name is None:
-            with opened(file.path) as stream:
-                yield from _with_line_end(iter(lambda: stream.read(_PIECE), b""))
+            yield from _opened_lines(file.path)
             return
         name = file.type_name
         convert = self._write_csv if file.format == "csv" else self._write_parquet
@@ -261,6 +270,13 @@ def _line(entity_type: EntityType, data: Mapping[str, Any], ends: tuple[Any, Any
     return json.dumps(record, ensure_ascii=False)
 
 
+def _opened_lines(path: str) -> Iterator[bytes]:
+    from omnigraph.write.load.streams import opened
+
+    with opened(path) as stream:
+        yield from _with_line_end(iter(lambda: stream.read(_PIECE), b""))
+
+
 def _record_lines(records: Iterable[Any]) -> Iterator[bytes]:
     for record in records:
         if not isinstance(record, dict):
@@ -278,6 +294,12 @@ def _with_line_end(pieces: Iterator[bytes]) -> Iterator[bytes]:
         last = piece[-1:]
     if last != b"\n":
         yield b"\n"
+
+
+def started(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pieces, of which the first exists already: data that cannot be read is not sent."""
+    first = next(pieces, b"")
+    return chain([first] if first else [], pieces)
 
 
 def counted(pieces: Iterator[bytes], total: int, on_progress: OnProgress | None) -> Iterator[bytes]:

@@ -15,6 +15,8 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
 IF_COMMIT = "Omnigraph-If-Graph-Commit"
 IDEMPOTENCY_KEY = "Idempotency-Key"
+STATE = "Omnigraph-Snapshot"
+"""The commit whose state a server exports."""
 
 
 def read_query(

@@ -48,15 +48,11 @@ def streamed_result(
     target: Mapping[str, str] | None = None,
 ) -> Result:
     """The rows of an open response."""
-    check_arrow(answer.headers.get("Content-Type"), base)
-    body = io.BufferedReader(_Body(answer, base, request), 1 << 16)
-
-    def close() -> None:
-        answer.close()
-
     try:
+        check_arrow(answer.headers.get("Content-Type"), base)
+        body = io.BufferedReader(_Body(answer, base, request), 1 << 16)
         return result_from(
-            body, close=close, watch=lambda batches: within(batches, limits), target=target
+            body, close=answer.close, limit=lambda batches: within(batches, limits), target=target
         )
     except InputError:
         answer.close()

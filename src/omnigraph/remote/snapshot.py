@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -12,7 +12,7 @@ from omnigraph.api.arguments import Location, Params, QuerySource, public
 from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.client.http import NoResponse, OpenResponse
 from omnigraph.client.server import ServerRequest, no_response
-from omnigraph.commit.commits import Commit
+from omnigraph.commit.commits import Commit, CommitGroup
 from omnigraph.errors import InputError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests, unserved
@@ -20,33 +20,39 @@ from omnigraph.remote.documents import BranchTables
 from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
 
 if TYPE_CHECKING:
-    from omnigraph.remote.graph import RemoteCalls
+    from omnigraph.remote.calls import RemoteCalls
 
 
 class RemoteSnapshot:
     """The graph at one commit, from ``graph.snapshot``. It never changes."""
 
-    def __init__(self, calls: RemoteCalls, commit: Commit, tables: BranchTables | None) -> None:
+    def __init__(self, calls: RemoteCalls, state: BranchTables | Commit, commit_id: str) -> None:
         self._calls = calls
-        self._commit = commit
-        self._tables = tables
+        self._state = state
+        self._commit_id = commit_id
 
     # -- identity ------------------------------------------------------------------------
 
     @property
     def branch(self) -> str:
         """The branch of the snapshot."""
-        return self._commit.branch if self._tables is None else self._tables.branch
+        return self._state.branch
 
     @property
     def version(self) -> int:
         """The version of the manifest of that branch."""
-        return self._commit.version if self._tables is None else self._tables.version
+        return self._state.version
 
     @property
     def commit_id(self) -> str | None:
         """The commit that the snapshot is pinned to."""
-        return self._commit.commit_id
+        return self._commit_id
+
+    @property
+    def group(self) -> CommitGroup | None:
+        """Set if the snapshot was requested by commit and also includes later ones of its group."""
+        group = self._state.group if isinstance(self._state, Commit) else None
+        return None if group is None or group.index == group.size - 1 else group
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
@@ -55,9 +61,9 @@ class RemoteSnapshot:
         Raises:
             NotServed: the snapshot is not of the head of a branch.
         """
-        if self._tables is None:
+        if isinstance(self._state, Commit):
             raise not_served("snapshot.tables", "the tables of an earlier commit")
-        return {key: dict(table) for key, table in self._tables.tables.items()}
+        return {key: dict(table) for key, table in self._state.tables.items()}
 
     @property
     def catalog(self) -> Catalog:
@@ -66,7 +72,7 @@ class RemoteSnapshot:
         Raises:
             NotServed: the snapshot is not of the head of a branch.
         """
-        if self._tables is None:
+        if isinstance(self._state, Commit):
             raise not_served("snapshot.catalog", "the schema of an earlier commit")
         return self._calls.catalog()
 
@@ -98,11 +104,11 @@ class RemoteSnapshot:
             name,
             params,
             None,
-            self._commit.commit_id,
+            self._commit_id,
             accept=requests.ARROW_STREAM,
             timeout=timeout,
         )
-        target = None if self._tables is None else {"branch": self.branch}
+        target = None if isinstance(self._state, Commit) else {"branch": self.branch}
         return run_read(self._calls, request, timeout, max_rows, cancel, target)
 
     @public
@@ -115,10 +121,10 @@ class RemoteSnapshot:
         """
         keys = [type_name, f"node:{type_name}", f"edge:{type_name}"]
         tables = self.tables
-        found = [tables[key]["rows"] for key in keys if key in tables]
-        if not found:
+        counts = [tables[key]["rows"] for key in keys if key in tables]
+        if not counts:
             raise InputError(f"unknown type '{type_name}'")
-        return int(found[0])
+        return int(counts[0])
 
     @overload
     def export(
@@ -161,13 +167,11 @@ class RemoteSnapshot:
         refuse_arguments("export", format=format if format != "ndjson" else None)
         keys = [name for name in types or () if ":" in name]
         names = [name for name in types or () if ":" not in name]
-        lines = export_lines(
-            self._calls, requests.export(None, self._commit.commit_id, names, keys)
-        )
+        lines = export_lines(self._calls, requests.export(None, self._commit_id, names, keys))
         return lines if dest is None else write_lines(lines, Path(dest))
 
     def __repr__(self) -> str:
-        return f"<RemoteSnapshot {self.branch}:{self._commit.commit_id}>"
+        return f"<RemoteSnapshot {self.branch}:{self._commit_id}>"
 
     if not TYPE_CHECKING:
 
@@ -211,7 +215,20 @@ def read_document(
 def export_lines(calls: RemoteCalls, request: ServerRequest) -> Iterator[str]:
     """The lines of an export, without line ends; errors at the start are raised at once."""
     calls.check_open()
-    return _lines(calls.connection.open(request), calls.connection.base, request)
+    answer = calls.connection.open(request)
+    try:
+        check_state(answer.headers.get(requests.STATE), request)
+    except BaseException:
+        answer.close()
+        raise
+    return _lines(answer, calls.connection.base, request)
+
+
+def check_state(exported: str | None, request: ServerRequest) -> None:
+    """Raise if a server has exported another state: older ones know only heads of branches."""
+    wanted = request.body.get("snapshot") if isinstance(request.body, Mapping) else None
+    if wanted not in (None, exported):
+        raise not_served("snapshot.export", "this server exports only the head of a branch")
 
 
 def _lines(answer: OpenResponse, base: str, request: ServerRequest) -> Iterator[str]:

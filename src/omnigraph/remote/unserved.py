@@ -37,7 +37,6 @@ SNAPSHOT: Mapping[str, str] = {
     "read_blob": "the bytes of a Blob",
     "blob_info": "the metadata of a Blob",
     "snapshot_id": "the id of a state in the storage",
-    "group": "the position of a commit in its group",
 }
 """The members of a snapshot."""
 

@@ -34,10 +34,11 @@ def stream_of(result: Result) -> Iterator[bytes]:
     }
     metadata = {_KEY: json.dumps(description).encode("utf-8")}
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, result.schema.with_metadata(metadata)) as writer:
+    schema = result.schema.with_metadata(metadata)
+    with pa.ipc.new_stream(sink, schema) as writer:
         yield _taken(sink)
         for batch in result.batches():
-            writer.write_batch(batch.replace_schema_metadata(metadata))
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
             yield _taken(sink)
     yield _taken(sink)
 
@@ -69,12 +70,12 @@ def result_from(
     source: Any,
     *,
     close: Callable[[], None],
-    watch: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    limit: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     target: Mapping[str, str] | None = None,
 ) -> Result:
     """The result in a stream; ``source`` has a ``read`` method. Rows are read on demand.
 
-    ``watch`` passes the batches on, and ends them early or raises. ``target`` replaces the state
+    ``limit`` passes the batches on, and ends them early or raises. ``target`` replaces the state
     that the stream names.
     """
     try:
@@ -86,7 +87,7 @@ def result_from(
     schema = reader.schema.remove_metadata()
     return Result(
         columns,
-        watch(_batches(reader, schema)),
+        limit(_batches(reader, schema)),
         query_name=name,
         target=read if target is None else target,
         links=links,
@@ -97,7 +98,7 @@ def result_from(
 
 def _batches(reader: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in reader:
-        yield batch.replace_schema_metadata(None)
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 @reads_json("result")

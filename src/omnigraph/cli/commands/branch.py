@@ -12,7 +12,13 @@ from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import counts_json, counts_text
 from omnigraph.cli.output.progress import progress_bar
 from omnigraph.cli.output.report import show_report
-from omnigraph.cli.targets import open_for_write, open_graph, require_consent, resolve_target
+from omnigraph.cli.targets import (
+    actor_of,
+    open_for_write,
+    open_graph,
+    require_consent,
+    resolve_target,
+)
 from omnigraph.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +62,8 @@ def run_branch_create(arguments: argparse.Namespace) -> int:
     name, base = arguments.name, arguments.base
     with open_for_write(arguments) as (graph, target):
         graph.branches.create(name, base)
-    document = {"uri": target.uri, "from": base, "name": name, "actor_id": target.actor}
+        actor = actor_of(graph, target)
+    document = {"uri": target.uri, "from": base, "name": name, "actor_id": actor}
     return show_report(arguments, document, f"created branch {name} from {base}")
 
 
@@ -68,11 +75,11 @@ def run_branch_list(arguments: argparse.Namespace) -> int:
 
 def run_branch_delete(arguments: argparse.Namespace) -> int:
     target = resolve_target(arguments)
-    target.storage(arguments.label)
     require_consent(arguments, target, "branch delete")
     with open_for_write(arguments, target) as (graph, _):
         graph.branches.delete(arguments.name)
-    document = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
+        actor = actor_of(graph, target)
+    document = {"uri": target.uri, "name": arguments.name, "actor_id": actor}
     return show_report(arguments, document, f"deleted branch {arguments.name}")
 
 
@@ -106,7 +113,8 @@ def _merge(
                     report.conflicts.write(arguments.conflicts)
             if not arguments.dry_run:
                 report = merge(**options)
-    return show_merge(arguments, report, target.actor, verb)
+        actor = actor_of(graph, target)
+    return show_merge(arguments, report, actor, verb)
 
 
 def _resolution(arguments: argparse.Namespace) -> Any:

@@ -81,13 +81,13 @@ def run_load(arguments: argparse.Namespace) -> int:
         raise UsageError("- reads all of stdin and cannot be combined with files")
     spark = spark_config(arguments)
     target = resolve_target(arguments)
-    target.storage(arguments.label)
     echo(arguments, target)
     if arguments.mode == "overwrite" and not arguments.dry_run:
         require_consent(arguments, target, "load --mode overwrite")
     with open_graph(arguments, "rw", target) as (graph, _):
         receipt = _load(arguments, graph, spark)
-        built = _build_indexes(arguments, graph, receipt)
+        # A server builds no index for a load.
+        built = 0 if target.is_served else _build_indexes(arguments, graph, receipt)
     for warning in receipt.warnings:
         terminal.warn(warning)
     base = {} if arguments.base is None else {"base_branch": arguments.base}

@@ -312,7 +312,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
 
     with progress_bar("verify") as line:
         report = verify_graph(
-            target.storage("verify"),
+            target.uri,
             arguments.branch,
             checksums=not arguments.no_checksums,
             on_progress=line.update,

@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from omnigraph.cli import files
 from omnigraph.cli.flags import UsageError
@@ -24,6 +24,7 @@ from omnigraph.cli.options import (
     spark_config,
     whole_number,
 )
+from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import field_lines, show_report
 from omnigraph.cli.output.rows import (
     add_format,
@@ -32,10 +33,7 @@ from omnigraph.cli.output.rows import (
     show_envelope,
     show_result,
 )
-from omnigraph.cli.scopes import ServerAddress
 from omnigraph.cli.targets import (
-    GraphTarget,
-    echo,
     open_for_write,
     open_graph,
     resolve_target,
@@ -43,6 +41,9 @@ from omnigraph.cli.targets import (
 )
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Source
+
+if TYPE_CHECKING:
+    from omnigraph.remote.graph import RemoteGraph
 
 
 def add_query(parser: argparse.ArgumentParser) -> None:
@@ -61,14 +62,19 @@ def run_query(arguments: argparse.Namespace) -> int:
     """Runs a query from a file or a text on one state of a graph, or a stored query of a server."""
     source = read_query_text(arguments)
     target = resolve_target(arguments)
-    if isinstance(target.address, ServerAddress):
-        return _invoke_read(arguments, target, target.address)
-    if source is None:
+    if source is None and not target.is_served:
         raise needs_server(arguments.name)
     params = read_params(arguments)
     format = resolve_format(arguments, target.operator)
+    layout = layout_of(target.operator)
     spark = spark_config(arguments)
     with open_graph(arguments, "r", target) as (graph, _):
+        if target.is_served:
+            from omnigraph.cli.served_rows import show_served
+
+            show_served(cast("RemoteGraph", graph), arguments, source, params, format, layout)
+            return terminal.OK
+        assert source is not None
         result = take_snapshot(graph, **snapshot_arguments(arguments)).query(
             source,
             arguments.name,
@@ -79,24 +85,8 @@ def run_query(arguments: argparse.Namespace) -> int:
             max_rows=arguments.max_rows,
         )
         with result:
-            show_result(result, format, layout_of(target.operator), arguments.out)
-    return 0
-
-
-def _invoke_read(arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress) -> int:
-    """Run a stored query of a server."""
-    from omnigraph.cli.remote import invoke_read, resolve_text_format
-
-    body = stored_query_body(arguments, target, ("tag", "at", "timeout", "max_rows", "master"))
-    if arguments.engine != "local":
-        target.storage(f"query --engine {arguments.engine}")
-    format = resolve_text_format(arguments, target.operator)
-    for key in ("branch", "snapshot"):
-        if getattr(arguments, key) is not None:
-            body[key] = getattr(arguments, key)
-    rows = invoke_read(server, target.operator, arguments.name, body)
-    show_envelope(rows, format, layout_of(target.operator), arguments.out)
-    return 0
+            show_result(result, format, layout, arguments.out)
+    return terminal.OK
 
 
 def add_mutate(parser: argparse.ArgumentParser) -> None:
@@ -111,26 +101,31 @@ def run_mutate(arguments: argparse.Namespace) -> int:
     """Runs a mutation: all of its statements in one commit, or none."""
     source = read_query_text(arguments)
     target = resolve_target(arguments)
-    if isinstance(target.address, ServerAddress):
-        return _invoke_change(arguments, target, target.address)
-    if source is None:
+    if source is None and not target.is_served:
         raise needs_server(arguments.name)
     params = read_params(arguments)
+    conditions = {
+        "if_commit": arguments.if_commit,
+        "idempotency_key": arguments.idempotency_key,
+    }
     with open_for_write(arguments, target) as (graph, _):
-        receipt = graph.mutate(
-            source,
-            arguments.name,
-            params,
-            arguments.branch,
-            if_commit=arguments.if_commit,
-            idempotency_key=arguments.idempotency_key,
-            allow_local_files=arguments.allow_local_files,
-        )
-    from omnigraph.lang.query.parser import read_queries, select_query
-
+        if source is None:
+            queries = cast("RemoteGraph", graph).queries
+            receipt = queries.invoke_mutation(
+                arguments.name, params, arguments.branch, **conditions
+            )
+        else:
+            receipt = graph.mutate(
+                source,
+                arguments.name,
+                params,
+                arguments.branch,
+                allow_local_files=arguments.allow_local_files,
+                **conditions,
+            )
     document = {
         "branch": receipt.branch,
-        "query_name": arguments.name or select_query(read_queries(as_source(source))).name,
+        "query_name": arguments.name or _only_query(source),
         "affected_nodes": receipt.affected_nodes,
         "affected_edges": receipt.affected_edges,
         "actor_id": receipt.actor,
@@ -139,22 +134,11 @@ def run_mutate(arguments: argparse.Namespace) -> int:
     return show_report(arguments, document, _change_lines(document))
 
 
-def _invoke_change(
-    arguments: argparse.Namespace, target: GraphTarget, server: ServerAddress
-) -> int:
-    """Run a stored mutation of a server."""
-    from omnigraph.cli.remote import invoke_change
+def _only_query(source: str | Path | None) -> str:
+    from omnigraph.lang.query.parser import read_queries, select_query
 
-    body = stored_query_body(arguments, target, ("if_commit", "idempotency_key"))
-    if arguments.allow_local_files:
-        raise InputError(
-            "`--allow-local-files` is not allowed on a served write: no server reads local files",
-            hint="pass the content as text that starts with 'base64:'",
-        )
-    echo(arguments, target)
-    body = {"branch": arguments.branch, **body}
-    result = invoke_change(server, target.operator, arguments.name, body)
-    return show_report(arguments, result, _change_lines(result))
+    assert source is not None
+    return select_query(read_queries(as_source(source))).name
 
 
 def _change_lines(result: Mapping[str, Any]) -> Iterator[str]:
@@ -216,8 +200,9 @@ def run_alias(arguments: argparse.Namespace) -> int:
     are the values of its `args`, in order; each is parsed as JSON, else taken as text. ARGS
     override the `params` of the alias, and --params overrides both. Write ARGS right after NAME.
     """
-    from omnigraph.cli.remote import invoke_read, resolve_text_format
+    from omnigraph.cli.remote import open_remote
     from omnigraph.cli.scopes import resolve_server
+    from omnigraph.cli.served_rows import stored_document
 
     operator = load_operator_config()
     alias = operator.aliases.get(arguments.name)
@@ -225,11 +210,12 @@ def run_alias(arguments: argparse.Namespace) -> int:
         defined = ", ".join(operator.aliases) or "none"
         raise InputError(f"unknown alias '{arguments.name}'; defined: {defined}")
     params = {**alias.params, **_bind(alias, arguments.args), **read_params(arguments)}
-    format = resolve_text_format(arguments, operator, alias.format)
+    format = resolve_format(arguments, operator, alias.format)
     server = resolve_server(alias.server, alias.graph, operator)
-    rows = invoke_read(server, operator, alias.query, {"params": params} if params else {})
+    with open_remote(arguments, server, operator) as graph:
+        rows = stored_document(graph, alias.query, params)
     show_envelope(rows, format, layout_of(operator), arguments.out)
-    return 0
+    return terminal.OK
 
 
 def _bind(alias: Alias, args: Sequence[str]) -> dict[str, Any]:
@@ -334,16 +320,3 @@ def needs_server(name: str) -> InputError:
         f"'{name}' names a stored query, and by-name invocation needs a server",
         hint="pass the query with --query FILE or -e GQ, or address a server with --server",
     )
-
-
-def stored_query_body(
-    arguments: argparse.Namespace, target: GraphTarget, unsupported: Sequence[str]
-) -> dict[str, Any]:
-    """The request body to run a stored query; refuses what a server cannot do yet."""
-    if arguments.query is not None or arguments.query_string is not None:
-        target.storage(f"{arguments.label} with a query text")
-    for option in unsupported:
-        if getattr(arguments, option) is not None:
-            target.storage(f"{arguments.label} --{option.replace('_', '-')}")
-    params = read_params(arguments)
-    return {"params": params} if params else {}

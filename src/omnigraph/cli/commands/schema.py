@@ -171,7 +171,8 @@ def run_schema_apply(arguments: argparse.Namespace) -> int:
     from omnigraph.cluster.location import refuse_inside_cluster
 
     target = resolve_target(arguments)
-    refuse_inside_cluster(target.storage("schema apply"), Settings.from_environ())
+    if not target.is_served:
+        refuse_inside_cluster(target.uri, Settings.from_environ())
     values = {} if arguments.values is None else parse_params(arguments.values, "--values")
     if not arguments.dry_run:
         echo(arguments, target)

@@ -1,0 +1,179 @@
+"""The namespaces of the async client, and the requests of one graph."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import omnigraph
+from omnigraph.api.arguments import Label, Params, SchemaSource, public
+from omnigraph.client.server import ServerRequest
+from omnigraph.errors import Closed
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.remote import documents, requests
+from omnigraph.remote.async_connection import AsyncConnection
+from omnigraph.remote.documents import ServerQuery, decoding
+
+T = TypeVar("T")
+
+
+class AsyncRemoteCalls:
+    """Sends the requests of one graph, and reads the responses."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+        self.is_closed = False
+
+    async def send(self, request: ServerRequest, read: Callable[[Any], T]) -> T:
+        """The response of a request in its type."""
+        self.check_open()
+        document = await self.connection.send(request)
+        with decoding(self.connection.base):
+            return read(document)
+
+    async def read(
+        self, request: ServerRequest, max_rows: int | None, target: Mapping[str, str] | None = None
+    ) -> omnigraph.Result:
+        """All rows of a query."""
+        from omnigraph.read.limits import Limits
+        from omnigraph.remote.results import check_arrow, within
+        from omnigraph.result.wire import result_from
+
+        self.check_open()
+        limits = Limits(request.timeout, max_rows, None)
+        async with self.connection.open(request) as answer:
+            check_arrow(answer.headers.get("Content-Type"), self.connection.base)
+            content = await self.connection.read(answer, request)
+        with decoding(self.connection.base):
+            result = result_from(
+                io.BytesIO(content),
+                close=lambda: None,
+                limit=lambda batches: within(batches, limits),
+                target=target,
+            )
+        # A limit is reported by the call, not by the first use of the rows.
+        _ = result.row_count
+        return result
+
+    async def catalog(self) -> Catalog:
+        """The types of the newest schema."""
+        from omnigraph.lang.diagnostics import Source
+        from omnigraph.lang.schema.compile import compile_schema
+
+        text = await self.send(requests.schema_text(), documents.schema_source)
+        return compile_schema(Source("<schema>", text))
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("this graph is closed", hint="connect again with omnigraph.connect_async")
+
+
+class AsyncRemoteBranches:
+    """The branches of a remote graph, as ``graph.branches``."""
+
+    def __init__(self, calls: AsyncRemoteCalls) -> None:
+        self._calls = calls
+
+    async def list(self) -> list[str]:
+        """``main`` first, then the others in alphabetical order."""
+        return await self._calls.send(requests.list_branches(), documents.branches)
+
+    @public
+    async def create(self, name: str, from_branch: str = "main") -> None:
+        """Create a branch from the newest state of another; nothing is copied.
+
+        Raises:
+            AlreadyExists: the branch exists.
+        """
+        await self._calls.send(requests.create_branch(name, from_branch), lambda _: None)
+
+    @public
+    async def delete(self, name: str) -> None:
+        """Delete a branch that no other branch depends on.
+
+        Raises:
+            NotFound: the branch does not exist.
+        """
+        await self._calls.send(requests.delete_branch(name), lambda _: None)
+
+
+class AsyncRemoteSchema:
+    """The schema of a remote graph, as ``graph.schema``."""
+
+    def __init__(self, calls: AsyncRemoteCalls) -> None:
+        self._calls = calls
+
+    async def text(self) -> str:
+        """The text of the newest schema."""
+        return await self._calls.send(requests.schema_text(), documents.schema_source)
+
+    @public
+    async def apply(
+        self, schema: SchemaSource, *, allow_data_loss: bool = False
+    ) -> omnigraph.SchemaApplied:
+        """Change the schema in one commit.
+
+        Raises:
+            SchemaError: the schema is invalid.
+            SchemaChangeRefused: the data or stored queries do not allow the change.
+        """
+        request = requests.apply_schema(requests.schema_source(schema), allow_data_loss)
+        return await self._calls.send(request, documents.schema_applied)
+
+
+class AsyncRemoteQueries:
+    """The stored queries of a server, as ``graph.queries``."""
+
+    def __init__(self, calls: AsyncRemoteCalls) -> None:
+        self._calls = calls
+
+    async def list(self) -> list[ServerQuery]:
+        """The stored queries, by name."""
+        return await self._calls.send(requests.list_queries(), documents.stored_queries)
+
+    @public
+    async def invoke(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+    ) -> omnigraph.Result:
+        """Run a stored query that reads, and fetch all of its rows.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        request = requests.stored_query(
+            name,
+            params,
+            branch,
+            at,
+            mutates=False,
+            accept=requests.ARROW_STREAM,
+            timeout=timeout,
+        )
+        return await self._calls.read(request, max_rows)
+
+    @public
+    async def invoke_mutation(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        if_commit: str | None = None,
+        idempotency_key: Label | None = None,
+    ) -> omnigraph.Receipt:
+        """Run a stored mutation.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        headers = requests.conditions(if_commit, idempotency_key)
+        request = requests.stored_query(name, params, branch, mutates=True, headers=headers)
+        return await self._calls.send(request, documents.receipt)

@@ -1,0 +1,158 @@
+"""The namespaces of a remote graph: its branches, its schema and the stored queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import omnigraph
+from omnigraph.api.arguments import Actor, Label, Params, SchemaSource, public
+from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote.calls import RemoteCalls
+from omnigraph.remote.documents import ServerQuery
+from omnigraph.remote.unserved import not_served, refuse_arguments
+
+
+class RemoteBranches:
+    """The branches of a remote graph, as ``graph.branches``."""
+
+    def __init__(self, calls: RemoteCalls) -> None:
+        self._calls = calls
+
+    def list(self) -> list[str]:
+        """``main`` first, then the others in alphabetical order."""
+        return self._calls.send(requests.list_branches(), documents.branches)
+
+    @public
+    def create(self, name: str, from_branch: str = "main", *, actor: Actor | None = None) -> None:
+        """Create a branch from the newest state of another; nothing is copied.
+
+        Raises:
+            AlreadyExists: the branch exists.
+            NotFound: there is no branch ``from_branch``.
+            InputError: the name is invalid.
+        """
+        refuse_arguments("branches.create", actor=actor)
+        self._calls.send(requests.create_branch(name, from_branch), lambda _: None)
+
+    @public
+    def delete(self, name: str, *, actor: Actor | None = None) -> None:
+        """Delete a branch that no other branch depends on.
+
+        Raises:
+            NotFound: the branch does not exist.
+            InputError: the branch is ``main``.
+            Conflict: another branch depends on it.
+        """
+        refuse_arguments("branches.delete", actor=actor)
+        self._calls.send(requests.delete_branch(name), lambda _: None)
+
+
+class RemoteSchema:
+    """The schema of a remote graph, as ``graph.schema``."""
+
+    def __init__(self, calls: RemoteCalls) -> None:
+        self._calls = calls
+
+    def text(self) -> str:
+        """The text of the newest schema."""
+        return self._calls.send(requests.schema_text(), documents.schema_source)
+
+    @public
+    def apply(
+        self,
+        schema: SchemaSource,
+        *,
+        allow_data_loss: bool = False,
+        values: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        actor: Actor | None = None,
+    ) -> omnigraph.SchemaApplied:
+        """Change the schema in one commit; see ``graph.schema.apply``.
+
+        The schema of a graph of a cluster is changed with ``omnigraph cluster apply`` instead.
+
+        Raises:
+            SchemaError: the schema is invalid.
+            SchemaChangeRefused: the data or stored queries do not allow the change.
+            Conflict: there are other branches, or the graph belongs to a cluster.
+            NotServed: ``values`` or ``dry_run`` was given.
+        """
+        refuse_arguments("schema.apply", values=values or None, dry_run=dry_run, actor=actor)
+        source = requests.schema_source(schema)
+        request = requests.apply_schema(source, allow_data_loss)
+        return self._calls.send(request, documents.schema_applied)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in unserved.SCHEMA:
+                raise not_served(f"graph.schema.{name}", unserved.SCHEMA[name])
+            raise AttributeError(f"'RemoteSchema' object has no attribute {name!r}")
+
+
+class RemoteQueries:
+    """The stored queries of a server, as ``graph.queries``."""
+
+    def __init__(self, calls: RemoteCalls) -> None:
+        self._calls = calls
+
+    def __iter__(self) -> Iterator[ServerQuery]:
+        return iter(self.list())
+
+    def list(self) -> list[ServerQuery]:
+        """The stored queries, by name."""
+        return self._calls.send(requests.list_queries(), documents.stored_queries)
+
+    @public
+    def invoke(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        cancel: omnigraph.Cancel | None = None,
+    ) -> omnigraph.Result:
+        """Run a stored query that reads, on the head of a branch or ``at`` a commit.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+            InputError: the query is a mutation.
+            ParameterError: a parameter is missing or does not fit.
+        """
+        from omnigraph.remote.snapshot import run_read
+
+        request = requests.stored_query(
+            name,
+            params,
+            branch,
+            at,
+            mutates=False,
+            accept=requests.ARROW_STREAM,
+            timeout=timeout,
+        )
+        return run_read(self._calls, request, timeout, max_rows, cancel)
+
+    @public
+    def invoke_mutation(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        if_commit: str | None = None,
+        idempotency_key: Label | None = None,
+    ) -> omnigraph.Receipt:
+        """Run a stored mutation.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+            InputError: the query only reads.
+            ParameterError: a parameter is missing or does not fit.
+        """
+        headers = requests.conditions(if_commit, idempotency_key)
+        request = requests.stored_query(name, params, branch, mutates=True, headers=headers)
+        return self._calls.send(request, documents.receipt)
