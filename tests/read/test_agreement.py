@@ -17,9 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import hypothesis
 import lance
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph import Graph, QueryError
@@ -347,7 +348,7 @@ def test_random_graphs_answer_as_the_naive_evaluator_does(tmp_path_factory, data
 
 
 @pytest.mark.slow
-@seed(rotation())
+@hypothesis.seed(rotation())
 @settings(max_examples=2_500)
 @given(data=st.data())
 def test_many_queries_give_what_the_naive_evaluator_gives(pool, data):
@@ -355,7 +356,7 @@ def test_many_queries_give_what_the_naive_evaluator_gives(pool, data):
 
 
 @pytest.mark.slow
-@seed(rotation())
+@hypothesis.seed(rotation())
 @settings(max_examples=800)
 @given(data=st.data())
 def test_many_counts_are_the_sum_over_true_false_and_unknown(pool, data):
