@@ -1,0 +1,474 @@
+"""Actors × actions × branches × run states over HTTP: what is allowed, denied, hidden, absent."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.server.access import RunState
+from omnigraph.server.admission import WriteCaps
+from omnigraph.server.bodies import BodyTimes
+from omnigraph.server.config import ServerConfig, ServerSource
+from omnigraph.server.generation import Generation, read_generation
+from omnigraph.server.opening import make_state, open_graphs
+from omnigraph.server.routes import ROUTES
+from omnigraph.settings import Settings
+from tests.cluster.ledgers import ClusterFiles
+from tests.server.serving import ListedAccess, Response, Server
+
+SCHEMA = "node Task { name: String @key }"
+READ = "query all() { match { $t: Task } return { $t.name } }"
+ADD = "query add($name: String) { insert Task { name: $name } }"
+BUNDLE = """
+version: 1
+groups:
+  leads: [lead]
+  writers: [writer]
+  readers: [reader]
+  callers: [caller]
+  idle: [idle]
+protected_branches: [main, release/**]
+rules:
+  - id: lead
+    allow:
+      actors: {group: leads}
+      actions: [read, export, change, branch_create, branch_delete, branch_merge, schema_apply,
+        invoke_query, admin]
+  - {id: write, allow: {actors: {group: writers}, actions: [read, change],
+      branch_scope: unprotected}}
+  - {id: fork, allow: {actors: {group: writers}, actions: [branch_create, branch_delete,
+      branch_merge], target_branch_scope: unprotected}}
+  - {id: read, allow: {actors: {group: readers}, actions: [read]}}
+  - {id: call, allow: {actors: {group: callers}, actions: [invoke_query]}}
+  - {id: call-read, allow: {actors: {group: callers}, actions: [read], branch_scope: protected}}
+"""
+SERVER = """
+version: 1
+groups: {ops: [lead]}
+rules: [{id: ops, allow: {actors: {group: ops}, actions: [graph_list, config_manage, admin]}}]
+"""
+ACTORS = ("lead", "writer", "reader", "caller", "idle", "stranger")
+TOKENS = {actor: f"tk-{actor}-3b9f" for actor in ACTORS}
+BRANCHES = ("main", "draft", "release/1")
+Question = tuple[str, str | None, str | None]
+
+
+@dataclass
+class Request:
+    """A request, and what the policy is asked about it, in this order."""
+
+    method: str
+    path: str
+    questions: list[Question]
+    body: Any = None
+    raw: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    is_masked: bool = False
+    """Whether a denial looks as if there were no such query."""
+
+
+def requests_of(operation: str, branch: str) -> list[Request]:
+    """Requests of an operation that concern a branch.
+
+    They do nothing where they are allowed: queries do not parse, sources of forks do not exist.
+    """
+    read: list[Question] = [("read", branch, None)]
+    change: list[Question] = [("change", branch, None)]
+    at = {"branch": branch}
+    if_commit = {"Omnigraph-If-Graph-Commit": "01J00000000000000000000000"}
+    match operation.removeprefix("cluster_"):
+        case "getSnapshot":
+            return [Request("GET", f"/snapshot?branch={branch}", read)]
+        case "query":
+            return [Request("POST", "/query", read, {"query": READ, **at})]
+        case "read":
+            return [Request("POST", "/read", read, {"query_source": READ, **at})]
+        case "export":
+            return [Request("POST", "/export", [("export", branch, None)], at)]
+        case "list_queries":
+            return [Request("GET", "/queries", [("read", "main", None)])]
+        case "invoke_query":
+            invoke: Question = ("invoke_query", None, None)
+            return [
+                Request("POST", "/queries/all", [invoke, *read], at, is_masked=True),
+                Request("POST", "/queries/add", [invoke, *change], at, is_masked=True),
+            ]
+        case "invoke_query_if_graph_commit":
+            asked: list[Question] = [("invoke_query", None, None), *change]
+            path = "/queries/add/if-graph-commit"
+            return [Request("POST", path, asked, at, headers=if_commit, is_masked=True)]
+        case "getSchema":
+            return [Request("GET", "/schema", [("read", None, None)])]
+        case "mutate":
+            return [Request("POST", "/mutate", change, {"query": "query {", **at})]
+        case "mutate_if_graph_commit":
+            body = {"query": "query {", **at}
+            return [Request("POST", "/mutate/if-graph-commit", change, body, headers=if_commit)]
+        case "change":
+            return [Request("POST", "/change", change, {"query": "query {", **at})]
+        case "load" | "ingest" as name:
+            return [Request("POST", f"/{name}", change, {"data": "{", **at})]
+        case "load_ndjson":
+            kind = {"Content-Type": "application/x-ndjson"}
+            path = f"/load/ndjson?branch={branch}"
+            return [Request("POST", path, change, raw=b"{", headers=kind)]
+        case "applySchema":
+            return [Request("POST", "/schema/apply", [("schema_apply", None, "main")], SCHEMA_BODY)]
+        case "listBranches":
+            return [Request("GET", "/branches", [("read", None, None)])]
+        case "createBranch":
+            body = {"name": f"{branch}-new", "from": "nowhere"}
+            created = ("branch_create", "nowhere", f"{branch}-new")
+            return [Request("POST", "/branches", [created], body)]
+        case "deleteBranch":
+            name = "main" if branch == "main" else f"{branch}-none"
+            path = f"/branches/{name.replace('/', '%2F')}"
+            return [Request("DELETE", path, [("branch_delete", None, name)])]
+        case "mergeBranches":
+            body = {"source": "nowhere", "target": branch}
+            return [Request("POST", "/branches/merge", [("branch_merge", "nowhere", branch)], body)]
+        case "listCommits":
+            return [
+                Request("GET", f"/commits?branch={branch}", read),
+                Request("GET", "/commits", [("read", None, None)]),
+            ]
+        case "getCommit":
+            return [Request("GET", "/commits/none", [("read", None, None)])]
+    raise AssertionError(f"no request for {operation}")
+
+
+SCHEMA_BODY = {"schema_source": SCHEMA}
+SERVER_REQUESTS = {
+    "listGraphs": Request("GET", "/graphs", [("graph_list", None, None)]),
+    "metrics": Request("GET", "/metrics", [("admin", None, None)]),
+    "reload": Request("POST", "/reload", [("config_manage", None, None)]),
+}
+GRAPH_OPERATIONS = [route.operation_id for route in ROUTES if route.scope == "graph"]
+
+
+class Serving:
+    """A server of the real parts, in one run state after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cluster = ClusterFiles(folder / "lab").graph("kb").graph("wiki")
+        for name in ("kb", "wiki"):
+            with Graph.init(self.cluster.root / "graphs" / f"{name}.omni", SCHEMA) as graph:
+                graph.load([{"type": "Task", "data": {"name": "a"}}])
+                graph.branches.create("draft")
+                graph.branches.create("release/1")
+            self.cluster.query(name, "all", READ)
+            self.cluster.query(name, "add", ADD)
+        self.tokens = folder / "tokens.json"
+        self.tokens.write_text(json.dumps(TOKENS))
+        self.seen: list[bytes] = []
+        self.lines: list[dict[str, Any]] = []
+        generation = self.read()
+        self.access: Any = generation.access(self.config)
+        opened = open_graphs(generation.plan, "rw", Settings(), lambda: self.access)
+        self.graphs = opened.graphs
+        self.server = Server(make_state(self.config, generation, opened), BodyTimes(), WriteCaps())
+        self.clients: dict[str | None, Any] = {}
+
+    config = ServerConfig(ServerSource("cluster", "lab"), unauthenticated=True)
+
+    def read(self, *, has_tokens: bool = True) -> Generation:
+        file = {"OMNIGRAPH_SERVER_BEARER_TOKENS_FILE": str(self.tokens)}
+        settings = Settings.from_environ(file if has_tokens else {})
+        source = ServerSource("cluster", str(self.cluster.root))
+        config = ServerConfig(source, unauthenticated=True)
+        return read_generation(config, settings)
+
+    def become(self, state: RunState) -> None:
+        """Bind what makes a run state, and reload as a server does."""
+        for name in ("policy.rules", "policy.srv"):
+            self.cluster.resources.pop(name, None)
+        self.cluster.save()
+        if state is RunState.POLICY:
+            self.cluster.policy("rules", BUNDLE, ["graph.kb"])
+            self.cluster.policy("srv", SERVER, ["cluster"])
+        self.reload(self.read(has_tokens=state is not RunState.OPEN))
+        assert self.server.process.state.run_state == state.value
+
+    def reload(self, generation: Generation) -> None:
+        self.access = generation.access(self.config)
+        opened = open_graphs(generation.plan, "rw", Settings(), lambda: self.access, self.graphs)
+        assert [opened.graphs[name].graph for name in opened.graphs] == [
+            self.graphs[name].graph for name in opened.graphs
+        ]
+        self.server.process.swap(make_state(self.config, generation, opened))
+
+    def send(self, actor: str | None, request: Request, prefix: str = "") -> Response:
+        if actor not in self.clients:
+            self.clients[actor] = self.server.client(None if actor is None else TOKENS[actor])
+        headers = {"Omnigraph-Request-Id": "r1", **request.headers}
+        response: Response = self.clients[actor].request(
+            request.method, prefix + request.path, request.body, raw=request.raw, headers=headers
+        )
+        self.seen.append(response.body + repr(sorted(response.headers.items())).encode())
+        if len(self.seen) % 50 == 0:
+            self.collect()
+        return response
+
+    def collect(self) -> list[dict[str, Any]]:
+        """Everything that was logged; a pipe that nobody reads would be full soon."""
+        self.lines += self.server.log_lines()
+        return self.lines
+
+    def expected(self, graph: str | None, actor: str | None, request: Request) -> str | None:
+        """The denial of the first question that is denied; ``None`` if all are allowed."""
+        for action, branch, target in request.questions:
+            decision = self.access.decide(graph, actor, action, branch, target)
+            if not decision.allowed:
+                if request.is_masked and action == "invoke_query":
+                    return "stored query not found"
+                return str(decision.message)
+        return None
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    made = Serving(tmp_path_factory.mktemp("truth"))
+    made.server.start()
+    yield made
+    made.server.stop()
+    for served in made.graphs.values():
+        served.graph.close()
+
+
+def test_every_route_is_in_the_table():
+    for operation in GRAPH_OPERATIONS:
+        for request in requests_of(operation, "draft"):
+            listed = next(route for route in ROUTES if route.operation_id == operation)
+            assert request.method == listed.method
+            assert request.questions[0][0] == listed.action
+    others = {route.operation_id for route in ROUTES if route.scope == "server"}
+    assert set(SERVER_REQUESTS) == others
+    assert {route.operation_id for route in ROUTES if route.action is None} == {
+        "health",
+        "ready",
+        "openapi",
+    }
+
+
+def check_cell(serving: Serving, graph: str, actor: str | None, request: Request) -> bool:
+    """Compare one answer with the decisions; returns whether it was allowed."""
+    response = serving.send(actor, request, f"/graphs/{graph}")
+    cell = (graph, actor, request.method, request.path, response.status, response.body)
+    if serving.access.hides_graph(graph, actor):
+        assert response.status == 404, cell
+        assert response.json["error"] == f"graph '{graph}' not found", cell
+        return False
+    denial = serving.expected(graph, actor, request)
+    if denial is None:
+        # Whatever the request then meets, it is neither a denial nor one that is masked.
+        assert response.status not in (401, 403, 500), cell
+        assert b"stored query not found" not in response.body, cell
+        return True
+    status, code = (404, "not_found") if "stored query" in denial else (403, "forbidden")
+    assert (response.status, response.json["code"]) == (status, code), cell
+    assert response.json["error"] == denial, cell
+    return False
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_the_truth_table_over_http(serving, state):
+    serving.become(state)
+    actors: tuple[str | None, ...] = (None,) if state is RunState.OPEN else ACTORS
+    graphs = ("kb", "wiki") if state is RunState.POLICY else ("kb",)
+    counts = {True: 0, False: 0}
+    for graph, operation, branch, actor in itertools.product(
+        graphs, GRAPH_OPERATIONS, BRANCHES, actors
+    ):
+        # Without a bundle all actors and branches are alike.
+        is_plain = graph == "wiki" or state is RunState.DEFAULT_DENY
+        if is_plain and (branch != "draft" or actor not in ("lead", "stranger")):
+            continue
+        for request in requests_of(operation, branch):
+            counts[check_cell(serving, graph, actor, request)] += 1
+    assert (counts[False] == 0) is (state is RunState.OPEN)
+    assert counts[True] > 0
+    before = len(serving.graphs["kb"].graph.commits("main"))
+    assert before == len(serving.graphs["wiki"].graph.commits("main"))
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_the_requests_to_the_server_itself(serving, state):
+    serving.become(state)
+    for request in SERVER_REQUESTS.values():
+        for actor in (None,) if state is RunState.OPEN else ACTORS:
+            response = serving.send(actor, request)
+            # The harness has no supervisor that could reload.
+            allowed = {200, 501}
+            if state is RunState.OPEN or (state is RunState.POLICY and actor == "lead"):
+                assert response.status in allowed, response
+            else:
+                assert response.status == 403, response
+            if response.status == 403 and state is RunState.DEFAULT_DENY:
+                assert "explicit cluster policy bundle" in response.json["error"]
+    listed = serving.send(None if state is RunState.OPEN else "lead", SERVER_REQUESTS["listGraphs"])
+    if listed.status == 200:
+        assert [graph["graph_id"] for graph in listed.json["graphs"]] == ["kb", "wiki"]
+
+
+def test_a_token_is_needed_in_every_state_but_open(serving):
+    for state in (RunState.DEFAULT_DENY, RunState.POLICY):
+        serving.become(state)
+        for operation in GRAPH_OPERATIONS:
+            for request in requests_of(operation, "draft"):
+                response = serving.send(None, request, "/graphs/kb")
+                response.fails(401, "missing bearer token", code="unauthorized")
+
+
+def test_hidden_and_absent_are_the_same_bytes(serving):
+    """For every operation, to actors without any right and with ids of one length."""
+    serving.become(RunState.POLICY)
+    for operation, actor in itertools.product(GRAPH_OPERATIONS, ("idle", "stranger")):
+        for request in requests_of(operation, "draft"):
+            hidden = serving.send(actor, request, "/graphs/kb")
+            absent = serving.send(actor, request, "/graphs/zz")
+            assert hidden.status == absent.status == 404
+            assert hidden.body == absent.body.replace(b"'zz'", b"'kb'")
+            assert hidden.headers == absent.headers
+
+
+def test_a_denial_does_not_depend_on_what_exists(serving):
+    serving.become(RunState.POLICY)
+    for actor, body in (("writer", "release/1"), ("reader", "draft")):
+        there = serving.send(actor, requests_of("cluster_mutate", body)[0], "/graphs/kb")
+        other = f"{body[:-1]}9"
+        missing = serving.send(actor, requests_of("cluster_mutate", other)[0], "/graphs/kb")
+        assert there.status == missing.status == 403
+        assert there.body == missing.body.replace(other.encode(), body.encode())
+
+
+def test_a_stored_query_that_is_denied_looks_unknown(serving):
+    serving.become(RunState.POLICY)
+    unknown = Request("POST", "/queries/nothing", [])
+    invoke = Request("POST", "/queries/add", [], {"branch": "draft", "params": {"name": "z"}})
+    denied = serving.send("writer", invoke, "/graphs/kb")
+    assert denied.status == 404
+    assert denied.body == serving.send("writer", unknown, "/graphs/kb").body
+    assert denied.body == serving.send("lead", unknown, "/graphs/kb").body
+    # With invoke_query and without change, the inner check denies.
+    inner = serving.send("caller", invoke, "/graphs/kb")
+    inner.fails(403, "policy denied action 'change' on branch 'draft' for actor 'caller'")
+
+
+def test_identities_in_headers_and_bodies_are_ignored(serving):
+    serving.become(RunState.POLICY)
+    claims = {
+        "X-Actor-Id": "lead",
+        "X-Omnigraph-Actor": "lead",
+        "X-Forwarded-User": "lead",
+        "Omnigraph-Actor": "lead",
+    }
+    body = {
+        "query": ADD,
+        "params": {"name": "claimed"},
+        "actor": "lead",
+        "actor_id": "lead",
+        "branch": "main",
+    }
+    denied = serving.send("writer", Request("POST", "/mutate", [], body, headers=claims), KB)
+    denied.fails(403, "policy denied action 'change' on branch 'main' for actor 'writer'")
+    allowed = {**body, "branch": "draft"}
+    answer = serving.send("writer", Request("POST", "/mutate", [], allowed, headers=claims), KB)
+    assert answer.ok()["actor_id"] == "writer"
+    newest = serving.graphs["kb"].graph.commits("draft")[0]
+    assert (newest.actor, answer.headers["omnigraph-commit"]) == ("writer", newest.commit_id)
+
+
+KB = "/graphs/kb"
+
+
+@contextmanager
+def open_boundary(serving: Serving) -> Iterator[None]:
+    """Let the first gate allow everything; the graphs still ask the policy."""
+    serving.server.swap(access=ListedAccess())
+    yield
+    serving.become(RunState.POLICY)
+
+
+def test_the_graph_denies_what_the_boundary_lets_through(serving):
+    serving.become(RunState.POLICY)
+    before = {branch: serving.graphs["kb"].graph.commits(branch) for branch in ("main", "draft")}
+    with open_boundary(serving):
+        for request in (
+            Request("POST", "/mutate", [], {"query": ADD, "params": {"name": "q"}}),
+            Request("POST", "/load", [], {"data": '{"type": "Task", "data": {"name": "q"}}'}),
+            Request("POST", "/branches", [], {"name": "release/2"}),
+            Request("DELETE", "/branches/release%2F1", []),
+            Request("POST", "/branches/merge", [], {"source": "draft", "target": "main"}),
+            Request("POST", "/queries/add", [], {"params": {"name": "q"}}),
+        ):
+            response = serving.send("writer", request, KB)
+            response.fails(403, "policy denied action", code="forbidden")
+            assert "for actor 'writer'" in response.json["error"]
+    assert before == {
+        branch: serving.graphs["kb"].graph.commits(branch) for branch in ("main", "draft")
+    }
+    assert set(serving.graphs["kb"].graph.branches.list()) == {"main", "draft", "release/1"}
+
+
+def test_a_load_that_forks_needs_both_rights(serving):
+    serving.become(RunState.POLICY)
+    row = '{"type": "Task", "data": {"name": "f"}}'
+    body = {"branch": "release/new", "from": "main", "data": row}
+    refused = serving.send("writer", Request("POST", "/load", [], body), KB)
+    refused.fails(403, "policy denied action 'change' on branch 'release/new'")
+    made = serving.send("writer", Request("POST", "/load", [], {**body, "branch": "mine"}), KB)
+    assert made.ok()["branch_created"]
+    serving.send("writer", Request("DELETE", "/branches/mine", []), KB).ok()
+
+
+def test_a_reload_revokes_tokens_and_rights(serving):
+    """In force with the next request."""
+    serving.become(RunState.POLICY)
+    query = requests_of("cluster_query", "draft")[0]
+    serving.send("writer", query, KB).ok()
+    serving.cluster.policy("rules", BUNDLE.replace("writers: [writer]", "writers: [x]"), ["kb"])
+    serving.reload(serving.read())
+    serving.send("writer", query, KB).fails(404, "graph 'kb' not found")
+    serving.tokens.write_text(json.dumps({a: t for a, t in TOKENS.items() if a != "writer"}))
+    serving.reload(serving.read())
+    serving.send("writer", query, KB).fails(401, "invalid bearer token")
+    serving.tokens.write_text(json.dumps(TOKENS))
+    serving.become(RunState.POLICY)
+    serving.send("writer", query, KB).ok()
+
+
+def test_every_decision_is_logged_with_its_rule_and_without_data(serving):
+    serving.become(RunState.POLICY)
+    serving.collect().clear()
+    body = {"query": ADD, "params": {"name": "top-secret-name"}, "branch": "release/1"}
+    serving.send("writer", Request("POST", "/mutate", [], body), KB).fails(403)
+    serving.send("reader", requests_of("cluster_query", "draft")[0], KB).ok()
+    logged = [line for line in serving.collect() if line["event"] == "policy decision"]
+    names = ("actor_id", "action", "branch", "target_branch", "allowed", "matched_rule_id")
+    assert [tuple(line.get(name) for name in names) for line in logged] == [
+        ("writer", "change", "release/1", None, False, None),
+        ("reader", "read", "draft", None, True, "read"),
+    ]
+    assert {line["request_id"] for line in logged} == {"r1"}
+    assert "top-secret-name" not in json.dumps(serving.lines)
+
+
+def test_no_token_was_in_an_answer_a_log_line_or_a_metric(serving):
+    """Runs last, over everything that the tests of this file made the server say."""
+    serving.become(RunState.POLICY)
+    headers = {"Authorization": "Bearer tk-unknown-3b9f"}
+    serving.send(None, Request("GET", "/graphs", [], headers=headers)).fails(401)
+    metrics = serving.send("lead", SERVER_REQUESTS["metrics"]).body
+    lines = serving.collect()
+    said = b"".join(serving.seen) + metrics + json.dumps(lines).encode()
+    assert len(said) > 10_000
+    assert b"3b9f" not in said
+    assert "3b9f" not in repr(vars(serving.server.process.state.tokens))
