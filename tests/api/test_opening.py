@@ -34,7 +34,7 @@ MAY_LOAD = {
     "tables.deferred_compute tables.deferred_pandas "
     "tables.failures tables.indexes tables.ledger_reader tables.table tables.types "
     "tables.wide_columns",
-    "embed": "providers providers.choice providers.config providers.embedder providers.local",
+    "embed": "providers providers.config",
     "result": "columns result",
 }
 ANY_MODULE = {"lang", "plan", "read", "topology"}
@@ -84,7 +84,7 @@ def test_a_read_loads_no_library_that_it_does_not_need(loaded):
 
 
 def test_the_number_of_modules_is_bounded(loaded):
-    assert len([name for name in loaded if name.startswith("omnigraph")]) <= 164
+    assert len([name for name in loaded if name.startswith("omnigraph")]) <= 161
 
 
 # -- the garbage collector ----------------------------------------------------------------

@@ -8,7 +8,8 @@ from email.utils import format_datetime
 import numpy as np
 import pytest
 
-from omnigraph.embed import EmbeddingConfig, make_embedder
+from omnigraph.embed import EmbeddingConfig
+from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.local import MockEmbedder
 from omnigraph.errors import EmbeddingError
 from tests.embed.server import Drop, gemini_batch, openai, provider

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from omnigraph.embed import EmbeddingConfig, make_embedder
+from omnigraph.embed import EmbeddingConfig
 from omnigraph.embed.providers import local
+from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.embed.providers.config import LOCAL_MODEL
 from omnigraph.errors import EmbeddingError, PackageMissing
 

@@ -7,12 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from omnigraph.embed import (
-    Embedders,
-    EmbeddingConfig,
-    make_embedder,
-    resolve_query_vector,
-)
+from omnigraph.embed import Embedders, EmbeddingConfig
+from omnigraph.embed.providers.choice import make_embedder, resolve_query_vector
 from omnigraph.embed.providers.local import MockEmbedder
 from omnigraph.errors import EmbeddingError
 from omnigraph.lang.schema.compile import compile_schema

@@ -7,7 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from omnigraph.embed import EmbeddingConfig, Role, make_embedder
+from omnigraph.embed import EmbeddingConfig
+from omnigraph.embed.providers.choice import make_embedder
+from omnigraph.embed.providers.embedder import Role
 from omnigraph.errors import EmbeddingError
 from tests.embed.server import Drop, Hang, gemini, openai, provider
 

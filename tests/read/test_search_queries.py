@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import Graph
-from omnigraph.embed import EmbeddingConfig, make_embedder
+from omnigraph.embed import EmbeddingConfig
+from omnigraph.embed.providers.choice import make_embedder
 from omnigraph.errors import EmbeddingError, QueryError, QueryTimeout, ValueConversionError
 from omnigraph.read import engine
 from omnigraph.storage.tables.types import IndexKind

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.embed import resolve_query_vector
+from omnigraph.embed.providers.choice import resolve_query_vector
 from omnigraph.errors import EmbeddingError, InternalError
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.numpy_view import arrow_view, numpy_view

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import numpy.typing as npt
 
@@ -31,21 +29,6 @@ def make_embedder(config: EmbeddingConfig) -> Embedder:
     from omnigraph.embed.providers.remote import GeminiEmbedder, OpenAIEmbedder
 
     return GeminiEmbedder(full) if full.provider == GEMINI else OpenAIEmbedder(full)
-
-
-class Embedders:
-    """The provider of a handle, created when the first text needs it."""
-
-    def __init__(self, config: EmbeddingConfig) -> None:
-        self.config = config
-        self._embedder: Embedder | None = None
-        self._lock = threading.Lock()
-
-    def get(self) -> Embedder:
-        with self._lock:
-            if self._embedder is None:
-                self._embedder = make_embedder(self.config)
-            return self._embedder
 
 
 def resolve_query_vector(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from omnigraph.argument_checks import Natural, Positive, check_fields, public
 from omnigraph.errors import EmbeddingError
 from omnigraph.records import dataclass
+
+if TYPE_CHECKING:
+    from omnigraph.embed.providers.embedder import Embedder
 
 OPENAI_COMPATIBLE, OPENAI, GEMINI = "openai-compatible", "openai", "gemini"
 MOCK, LOCAL = "mock", "local"
@@ -98,3 +103,20 @@ def _number(options: Mapping[str, str], name: str, default: int, least: int = 1)
     except ValueError:
         return default
     return value if value >= least else default
+
+
+class Embedders:
+    """The provider of a handle; it is created, and its modules imported, by the first text."""
+
+    def __init__(self, config: EmbeddingConfig) -> None:
+        self.config = config
+        self._embedder: Embedder | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Embedder:
+        from omnigraph.embed.providers.choice import make_embedder
+
+        with self._lock:
+            if self._embedder is None:
+                self._embedder = make_embedder(self.config)
+            return self._embedder
