@@ -142,6 +142,7 @@ _ENTRIES = (
     ("profile show", LOCAL, "--json", "show what a profile addresses"),
     ("login", LOCAL, "--json", "store the token of a server"),
     ("logout", LOCAL, "--json", "delete the token of a server"),
+    ("serve", DIRECT, "URI", "serve a graph over HTTP"),
     ("shell", ANY, "URI --as", "open an interactive shell on a graph"),
     ("completion", LOCAL, "", "print the Tab completion script of a shell"),
     ("version", LOCAL, "", "show the version and the storage format"),

@@ -21,23 +21,24 @@ def drift_error(store: GraphStore, pin: Pin, head: int) -> Exception:
     text = f"'{key}' is at version {head}, but the graph shows {pin.version}"
     details = {"table_key": key, "expected": pin.version, "actual": head}
     try:
-        covered = any(
-            entry.table_key == key and entry.table_branch == pin.branch
+        covering = [
+            sidecar.operation_id
             for sidecar in store.sidecars.load_all()
             for entry in sidecar.tables
-        )
+            if entry.table_key == key and entry.table_branch == pin.branch
+        ]
     except StorageError:
         return Conflict(
             f"{text}; the record of interrupted writes cannot be read",
             hint="reopen the graph read-write, or run `omnigraph repair` before writing",
             details=details,
         )
-    if covered:
+    if covering:
         return Interrupted(
             RecoveryRequired(
-                f"{text}, because a write was interrupted",
+                f"{text}, because the write of sidecar {covering[0]} was interrupted",
                 hint="reopen the graph read-write",
-                details=details,
+                details={**details, "sidecar": covering[0]},
             )
         )
     return Conflict(

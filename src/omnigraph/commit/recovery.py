@@ -125,6 +125,7 @@ class Recovery:
                     recovered = self._act(verdict, full=full)
                     if recovered is not None:
                         done.append(recovered)
+        self._store.recoveries += len(done)
         return done
 
     def _take(self, leases: ExitStack) -> list[Sidecar]:

@@ -88,6 +88,8 @@ class GraphStore:
         self._queues: WriteQueues | None = None
         self._lock = threading.Lock()
         self.on_commit: OnCommit | None = None
+        self.recoveries = 0
+        """How many writes of dead processes this store has completed or rolled back."""
 
     # -- for writers: made, and their modules loaded, when a writer asks -----------------------
 

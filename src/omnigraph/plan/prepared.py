@@ -223,6 +223,8 @@ class CompiledQueries:
         self._plans: OrderedDict[tuple[str, str, str | None, str], PreparedQuery | MutationPlan] = (
             OrderedDict()
         )
+        self.hits = 0
+        self.misses = 0
 
     def read(self, catalog: Catalog, source: Source, name: str | None) -> PreparedQuery:
         """The plan of a query that reads."""
@@ -252,7 +254,9 @@ class CompiledQueries:
             cached = self._plans.get(key)
             if cached is not None:
                 self._plans.move_to_end(key)
+                self.hits += 1
                 return cached
+            self.misses += 1
         compiled = compile_query(catalog, source, name, expect=expect)
         plan = PreparedQuery.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
         with self._lock:

@@ -342,6 +342,12 @@ class Lanes:
         while self._writes:
             await asyncio.wait(list(self._writes))
 
+    async def finish_running(self) -> None:
+        """Wait until what is queued or running now has ended, whatever comes later."""
+        running = [*self._reads, *self._writes]
+        if running:
+            await asyncio.wait(running)
+
     def close(self) -> None:
         """End the threads that have nothing to do."""
         if self._monitor is not None:

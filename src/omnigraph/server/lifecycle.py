@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import uvloop
 from starlette.types import ASGIApp
 
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import OmniGraphError, ServerNotReady
 from omnigraph.records import dataclass
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.control import OpenedGraphs, ReloadFailure
@@ -36,7 +36,7 @@ OnListening: TypeAlias = Callable[[str], None]
 """Called with ``host:port`` once the server listens."""
 
 
-class CannotServe(OmniGraphError, code="cannot_serve"):
+class CannotServe(ServerNotReady):
     """The server does not start, or does not take over a change."""
 
 
@@ -304,6 +304,7 @@ class SingleProcess:
                 generation = await asyncio.to_thread(self._source.read)
                 await self._application.prepare(generation)
             except OmniGraphError as error:
+                self._application.activate(is_kept=False)
                 failure = self._reloads.fail(error)
                 self._application.notice(self._reloads.failure)
                 raise failure from error

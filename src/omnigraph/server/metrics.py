@@ -8,7 +8,7 @@ freely: routes are templates, graphs are those that are served.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -120,16 +120,21 @@ class Metrics:
         self._lanes = {lane: self._queue.labels(lane) for lane in ("short", "long", "write")}
         self._lock = threading.Lock()
         self._sources: list[Callable[[], Iterable[GraphCounts]]] = []
-        self._gauges: list[Callable[[], dict[str, int]]] = []
+        self.counts_requests = True
+        """Not in a writer: the reader that forwards a request counts it."""
+        self._gauges: list[Callable[[], Mapping[str, int]]] = []
 
     # -- counting --------------------------------------------------------------------------
 
     def request_started(self) -> None:
         """A request has arrived."""
-        self._running.inc()
+        if self.counts_requests:
+            self._running.inc()
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
         """A request was answered, or its client left."""
+        if not self.counts_requests:
+            return
         self._running.dec()
         key = (route, method, status)
         bound = self._bound.get(key)
@@ -168,7 +173,7 @@ class Metrics:
         """Call ``counts`` whenever the metrics are read, for what the graphs count themselves."""
         self._sources.append(counts)
 
-    def on_gauges(self, gauges: Callable[[], dict[str, int]]) -> None:
+    def on_gauges(self, gauges: Callable[[], Mapping[str, int]]) -> None:
         """Call ``gauges`` whenever the metrics are read: ``reads_in_flight`` and its like."""
         self._gauges.append(gauges)
 

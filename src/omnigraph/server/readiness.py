@@ -16,13 +16,18 @@ _ADVICE = {
     "graph_not_found": "there is no graph at the address",
 }
 _OTHER = "the graph cannot be opened; the log of the server says why"
+FAILED_RELOAD = (
+    "the last reload failed and the state before it stays in force; the log of the server says why"
+)
 DEFAULT_DENY = (
     "default-deny: there are tokens but no policy, so only reads are allowed; "
     "bind a policy to allow more"
 )
 
 
-def readiness(state: ServerState, *, is_draining: bool = False) -> ReadinessOutput:
+def readiness(
+    state: ServerState, *, is_draining: bool = False, has_failed_reload: bool = False
+) -> ReadinessOutput:
     """What is served, the reasons why graphs are not, and what an operator should know."""
     counts: dict[str, int] = defaultdict(int)
     for quarantine in state.unserved.values():
@@ -31,13 +36,17 @@ def readiness(state: ServerState, *, is_draining: bool = False) -> ReadinessOutp
         UnservedOutput(code, count, _ADVICE.get(code, _OTHER))
         for code, count in sorted(counts.items())
     ]
+    notes = [DEFAULT_DENY] if state.run_state == "default_deny" else []
+    if has_failed_reload:
+        notes.append(FAILED_RELOAD)
+    is_degraded = bool(reasons) or has_failed_reload
     return ReadinessOutput(
-        "draining" if is_draining else "degraded" if reasons else "ready",
+        "draining" if is_draining else "degraded" if is_degraded else "ready",
         state.run_state,
         state.digest,
         state.revision,
         len(state.graphs),
         len(state.unserved),
         reasons,
-        [DEFAULT_DENY] if state.run_state == "default_deny" else [],
+        notes,
     )

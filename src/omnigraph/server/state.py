@@ -147,6 +147,8 @@ class ServerProcess:
         self.gather_metrics = gather_metrics
         """The metrics of all processes."""
         self.is_draining = False
+        self.has_failed_reload = False
+        """Whether the last reload failed, so that an older state is in force."""
 
     def swap(self, state: ServerState) -> None:
         """Put a new generation in force."""

@@ -127,6 +127,7 @@ class Worker:
         log = RequestLog(order.config.log, order.name)
         follow_engine(log)
         self._drain_seconds = order.config.drain_seconds
+        self._metrics.counts_requests = order.role == "reader"
         if order.role == "reader":
             self._forwarder = Forwarder(order.writer_path, self._metrics.forwarded)
         module, _, name = order.application.partition(":")

@@ -24,7 +24,12 @@ def health(call: Call) -> Reply:
 
 def ready(call: Call) -> Reply:
     """What is served, and whether anything is not."""
-    output = readiness(call.state, is_draining=call.process.is_draining)
+    process = call.process
+    output = readiness(
+        call.state,
+        is_draining=process.is_draining,
+        has_failed_reload=process.has_failed_reload,
+    )
     return Reply.json(output, 503 if output.status == "draining" else 200)
 
 

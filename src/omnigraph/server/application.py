@@ -1,0 +1,223 @@
+"""Graphs behind HTTP: what the processes of a server run.
+
+Opens the graphs of a generation, keeps them open over generations, and answers with the routes of
+``app``. A reader opens graphs for reading, the writer and a single process for writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Literal, cast
+
+from starlette.types import ASGIApp
+
+from omnigraph.api.graph import Graph
+from omnigraph.server.access import Access, RunState
+from omnigraph.server.admission import Admission, ReadAdmission
+from omnigraph.server.app import create_app
+from omnigraph.server.boot import check_served
+from omnigraph.server.control import OpenedGraphs, ReloadFailure
+from omnigraph.server.generation import Generation
+from omnigraph.server.lanes import Lanes
+from omnigraph.server.lifecycle import ProcessParts
+from omnigraph.server.metrics import GraphCounts
+from omnigraph.server.opening import OpenedPlan, open_graphs
+from omnigraph.server.request_log import WARNING
+from omnigraph.server.state import Role, ServedGraph, ServerProcess, ServerState
+from omnigraph.settings import Settings
+
+_RUN_STATES: Mapping[RunState, Literal["open", "default_deny", "policy"]] = {
+    RunState.OPEN: "open",
+    RunState.DEFAULT_DENY: "default_deny",
+    RunState.POLICY: "policy",
+}
+
+
+class GraphApplication:
+    """The graphs of one process."""
+
+    def __init__(self, parts: ProcessParts) -> None:
+        self._parts = parts
+        self._settings = Settings.from_environ()
+        self._lanes = Lanes(observer=parts.metrics)
+        self._process: ServerProcess | None = None
+        self._asgi: ASGIApp | None = None
+        self._prepared: ServerState | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._nobody = Access(RunState.POLICY)
+
+    @property
+    def asgi(self) -> ASGIApp:
+        assert self._asgi is not None
+        return self._asgi
+
+    @property
+    def process(self) -> ServerProcess:
+        assert self._process is not None, "nothing is open yet"
+        return self._process
+
+    # -- generations -------------------------------------------------------------------------
+
+    async def open(self, generation: bytes) -> OpenedGraphs:
+        parts = self._parts
+        state = await self._build(Generation.decode(generation), {})
+        self._process = ServerProcess(
+            state,
+            role=cast(Role, parts.role),
+            lanes=self._lanes,
+            admission=Admission(parts.config.write_caps),
+            reads=ReadAdmission(parts.config.read_caps),
+            metrics=parts.metrics,
+            log=parts.log,
+            forwarder=parts.host.forwarder,
+            reload=parts.host.reload,
+            gather_metrics=parts.host.gather_metrics,
+        )
+        self._asgi = create_app(self._process)
+        parts.metrics.on_collect(self._counts)
+        parts.metrics.on_gauges(self._gauges)
+        return OpenedGraphs(tuple(state.graphs), tuple(state.unserved))
+
+    async def prepare(self, generation: bytes) -> None:
+        graphs = self.process.state.graphs
+        self._prepared = await self._build(Generation.decode(generation), graphs)
+
+    def activate(self, *, is_kept: bool) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return
+        before = self.process.state
+        if is_kept:
+            self.process.swap(prepared)
+        self._close_unused(before if is_kept else prepared)
+
+    async def _build(
+        self, generation: Generation, previous: Mapping[str, ServedGraph]
+    ) -> ServerState:
+        """Open what is not open yet; raises ``ServerNotReady`` if too little can be served."""
+        plan, config = generation.plan, self._parts.config
+        mode: Literal["r", "rw"] = "r" if self._parts.role == "reader" else "rw"
+        opened = await asyncio.to_thread(
+            open_graphs, plan, mode, self._settings, self._current_access, previous
+        )
+        state = ServerState(
+            config,
+            generation.token_table,
+            generation.access(config),
+            _RUN_STATES[generation.state],
+            opened.graphs,
+            opened.unserved,
+            plan.is_cluster,
+            plan.digest,
+            plan.revision,
+        )
+        self._report(opened, previous)
+        try:
+            check_served(
+                plan, opened.unserved.values(), require_all_graphs=config.require_all_graphs
+            )
+        except BaseException:
+            self._close_unused(state)
+            raise
+        return state
+
+    def _current_access(self) -> Access:
+        """The rules in force; before the first generation nothing is allowed."""
+        if self._process is None:
+            return self._nobody
+        return cast(Access, self._process.state.access)
+
+    def _close_unused(self, state: ServerState) -> None:
+        """Close the graphs of a state that the one in force does not have."""
+        used = [] if self._process is None else self._process.state.graphs.values()
+        kept = [served.graph for served in used]
+        for served in state.graphs.values():
+            if served.graph not in kept:
+                task = asyncio.get_running_loop().create_task(self._close_later(served.graph))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def _close_later(self, graph: Graph) -> None:
+        """Close a graph when the requests that began on it have ended."""
+        await self._lanes.finish_running()
+        # Streams of results take their rows piece by piece.
+        await asyncio.sleep(self._parts.config.drain_seconds)
+        await asyncio.to_thread(graph.close)
+
+    def _report(self, opened: OpenedPlan, previous: Mapping[str, ServedGraph]) -> None:
+        if self._parts.role == "reader":
+            # The writer has said it already.
+            return
+        log = self._parts.log
+        for graph in opened.unserved.values():
+            log.event(
+                "graph quarantined",
+                level=WARNING,
+                graph_id=graph.graph_id,
+                code=graph.code,
+                error=graph.message,
+            )
+        for graph_id, served in opened.graphs.items():
+            for name, query in served.queries.items():
+                for advice in query.advice:
+                    log.event(
+                        "stored query advisory",
+                        level=WARNING,
+                        graph=graph_id,
+                        query=name,
+                        message=advice,
+                    )
+            if graph_id in previous and previous[graph_id].graph is served.graph:
+                continue
+            for recovered in served.graph.recovered:
+                log.event(
+                    "interrupted write recovered",
+                    graph_id=graph_id,
+                    operation_id=recovered.operation_id,
+                    outcome=str(recovered.kind),
+                )
+
+    def notice(self, reload_failure: ReloadFailure | None) -> None:
+        self.process.has_failed_reload = reload_failure is not None
+
+    # -- metrics -----------------------------------------------------------------------------
+
+    def _counts(self) -> Iterator[GraphCounts]:
+        for graph_id, served in self.process.state.graphs.items():
+            handle = served.graph._handle
+            traffic = handle.store.objects.traffic
+            yield GraphCounts(
+                graph_id,
+                handle.store.recoveries,
+                (
+                    ("plans", "hit", handle.plans.hits),
+                    ("plans", "miss", handle.plans.misses),
+                ),
+                (
+                    ("read", traffic.reads),
+                    ("write", traffic.writes),
+                    ("list", traffic.lists),
+                    ("delete", traffic.deletes),
+                ),
+            )
+
+    def _gauges(self) -> Mapping[str, int]:
+        return {
+            "reads_in_flight": self.process.reads.in_flight,
+            "reads_waiting": self.process.reads.waiting,
+            "writes_in_flight": self.process.admission.in_flight,
+        }
+
+    # -- the end -----------------------------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        self.process.is_draining = True
+
+    async def drain(self) -> None:
+        await self._lanes.drain()
+
+    async def close(self) -> None:
+        self._lanes.close()
+        graphs = [served.graph for served in self.process.state.graphs.values()]
+        await asyncio.gather(*(asyncio.to_thread(graph.close) for graph in graphs))
