@@ -247,7 +247,8 @@ class AsyncRemoteGraph:
             if_commit,
             idempotency_key,
         )
-        return await self._calls.send(request, documents.load_receipt)
+        with body.naming(data):
+            return await self._calls.send(request, documents.load_receipt)
 
     @public
     async def append(

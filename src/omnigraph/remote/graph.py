@@ -283,7 +283,8 @@ class RemoteGraph:
             if_commit,
             idempotency_key,
         )
-        return self.calls.send(request, documents.load_receipt)
+        with body.naming(data):
+            return self.calls.send(request, documents.load_receipt)
 
     @public
     def append(

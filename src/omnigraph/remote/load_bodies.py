@@ -11,11 +11,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.remote.requests import plain
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from omnigraph.write.load.intake import Intake
     from omnigraph.write.load.sources import LoadFile, Sources
 
+_STREAM = "<stream>"
+"""The name of a body in the messages of a server."""
 _PIECE = 1 << 16
 _IN_MEMORY = 8 << 20
 _CONVERTED = frozenset({".csv", ".parquet", ".pq"})
@@ -72,6 +75,20 @@ class LoadBody:
         if not isinstance(data, str | os.PathLike) or not self._is_sent_as_it_is(os.fspath(data)):
             return 0
         return os.path.getsize(data)
+
+    @contextmanager
+    def naming(self, data: Any) -> Iterator[None]:
+        """Errors of a server that name its stream name the source of this machine instead."""
+        try:
+            yield
+        except OmniGraphError as error:
+            name = _name_of(data)
+            if name is not None and error.message.startswith(_STREAM):
+                error.message = f"{name}{error.message.removeprefix(_STREAM)}"
+                error.args = (error.message,)
+                if error.details.get("file") == _STREAM:
+                    error.details["file"] = name
+            raise
 
     # -- files and streams -------------------------------------------------------------------
 
@@ -268,6 +285,18 @@ def _line(entity_type: EntityType, data: Mapping[str, Any], ends: tuple[Any, Any
     if ends is not None:
         record = {"edge": entity_type.name, "from": ends[0], "to": ends[1], "data": data}
     return json.dumps(record, ensure_ascii=False)
+
+
+def _name_of(data: Any) -> str | None:
+    """How messages name the data; ``None`` if it has several sources, or lines of its own."""
+    if isinstance(data, str | os.PathLike):
+        is_one = os.path.isfile(data) and Path(data).suffix.lower() not in _CONVERTED
+        return os.fspath(data) if is_one else None
+    if hasattr(data, "read"):
+        name = getattr(data, "name", None)
+        return name if isinstance(name, str) else None
+    is_records = isinstance(data, list) and bool(data) and isinstance(data[0], dict)
+    return "<records>" if is_records else None
 
 
 def _opened_lines(path: str) -> Iterator[bytes]:

@@ -182,10 +182,11 @@ def _public_texts(
     if status == 500:
         return INTERNAL_TEXT, None, {}
     details: dict[str, Any] = {} if isinstance(error, RequestRefused) else _plain(error.details)
-    for name in ("diagnostics", "conflicts"):
-        # Typed members of the body have them.
-        if isinstance(error, errors.MergeConflicts | errors.LanguageError):
-            details.pop(name, None)
+    # Typed members of the body have them; further findings of a text are only here.
+    if isinstance(error, errors.MergeConflicts):
+        details.pop("conflicts", None)
+    if isinstance(error, errors.LanguageError) and len(error.diagnostics) == 1:
+        details.pop("diagnostics", None)
     return (
         _replaced(error.message, private),
         None if error.hint is None else _replaced(error.hint, private),

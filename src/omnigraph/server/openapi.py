@@ -213,6 +213,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     for status in statuses_of(route):
         if status == 200:
             content = {route.content_type.partition(";")[0]: _success(route, schemas)}
+            content |= {kind: {"schema": {"type": "string"}} for kind in route.other_types}
         elif status == 503 and route.scope == "open":
             content = {JSON: {"schema": schemas.of(route.response)}}
         else:

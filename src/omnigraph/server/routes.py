@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from omnigraph.errors import PolicyDenied
 from omnigraph.policy.actions import Action
 from omnigraph.records import dataclass
+from omnigraph.result.wire import ARROW_STREAM
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.bodies import DEFAULT_LIMIT, LOAD_LIMIT
 from omnigraph.server.calls import JSON, NDJSON, Call, Handler
@@ -73,6 +74,8 @@ class Route:
     response: Any = None
     content_type: str = JSON
     """That of the response."""
+    other_types: tuple[str, ...] = ()
+    """What else a client may ask for by ``Accept``."""
     body_type: str | None = JSON
     """That of the request; ``None`` for any."""
     on_denied: Callable[[Call, PolicyDenied], None] | None = None
@@ -281,6 +284,7 @@ ROUTES: tuple[Route, ...] = (
         authorize=reading.authorize_query,
         request=requests.QueryRequest,
         response=responses.ReadOutput,
+        other_types=(ARROW_STREAM,),
     ),
     _of_graph(
         "POST",
@@ -304,7 +308,7 @@ ROUTES: tuple[Route, ...] = (
         "queries",
         "export",
         reading.export,
-        authorize=partial(_ask_branch, action="export"),
+        authorize=reading.authorize_export,
         request=requests.ExportRequest,
         content_type=NDJSON,
     ),
@@ -324,6 +328,7 @@ ROUTES: tuple[Route, ...] = (
         operation="invoke_query",
         summary="Run a stored query",
         response=responses.ReadOutput | responses.ChangeOutput,
+        other_types=(ARROW_STREAM,),
         statuses=(409,),
     ),
     _invoke(

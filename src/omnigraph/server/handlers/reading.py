@@ -11,7 +11,9 @@ from omnigraph.commit.rows import FORMAT_VERSION
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query.parser import read_queries, select_query
+from omnigraph.policy.actions import Action
 from omnigraph.result.result import JsonForm, Result
+from omnigraph.result.wire import ARROW_STREAM, stream_of
 from omnigraph.server.calls import NDJSON, Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
 from omnigraph.server.models.requests import ExportRequest, QueryRequest, ReadRequest
@@ -24,6 +26,8 @@ from omnigraph.server.models.responses import (
 )
 
 MAIN = "main"
+SNAPSHOT = "omnigraph-snapshot"
+"""The header that names the commit whose state is exported."""
 _PREFERENCE = "integers=string"
 _EXPORT_PIECE = 128 << 10
 
@@ -72,17 +76,28 @@ def run_read(call: Call, request: QueryRequest, *, is_frozen: bool = False) -> R
         max_memory=limits.max_memory,
         cancel=call.cancel,
     )
+    if not is_frozen and accepts_arrow(call):
+        pieces = stream_of(result)
+        return Reply(next(pieces), content_type=ARROW_STREAM, stream=pieces)
     form, headers = preferred_form(call)
     commit_id = UNSET if is_frozen else snapshot.commit_id
     return Reply.json(read_output(result, form, commit_id), headers=headers)
 
 
-def snapshot_of(call: Call, branch: str | None, commit: str | None) -> GraphSnapshot:
+def accepts_arrow(call: Call) -> bool:
+    """Whether the client asks for rows as an Arrow stream."""
+    accepted = b",".join(call.headers.all("accept")).decode("latin-1").lower()
+    return any(part.partition(";")[0].strip() == ARROW_STREAM for part in accepted.split(","))
+
+
+def snapshot_of(
+    call: Call, branch: str | None, commit: str | None, action: Action = "read"
+) -> GraphSnapshot:
     """The state to read: the newest of a branch that was authorised, or that of a commit."""
     if commit is None:
         return call.graph.snapshot(branch or MAIN)
     branch_of_commit = call.graph.commit(commit).branch
-    denied = call.allows("read", branch_of_commit)
+    denied = call.allows(action, branch_of_commit)
     if denied is not None:
         if call.allows("read") is None:
             raise denied
@@ -135,7 +150,10 @@ def get_snapshot(call: Call) -> Reply:
         )
         for key, table in sorted(snapshot.tables.items())
     ]
-    return Reply.json(SnapshotOutput(snapshot.branch, snapshot.version, FORMAT_VERSION, tables))
+    output = SnapshotOutput(
+        snapshot.branch, snapshot.version, FORMAT_VERSION, tables, snapshot.commit_id
+    )
+    return Reply.json(output)
 
 
 def get_schema(call: Call) -> Reply:
@@ -146,14 +164,24 @@ def get_schema(call: Call) -> Reply:
 # -- exports ---------------------------------------------------------------------------------
 
 
+def authorize_export(call: Call) -> None:
+    """Exporting a branch needs ``export`` on it; a commit is looked up first, by the handler."""
+    request: ExportRequest = call.body
+    if request.branch is not None and request.snapshot is not None:
+        raise InputError("request may specify branch or snapshot, not both")
+    if request.snapshot is None:
+        call.require("export", request.branch or MAIN)
+
+
 def export(call: Call) -> Reply:
     """All rows as lines of JSON; whatever can fail at the start fails before the first byte."""
     request: ExportRequest = call.body
-    snapshot = call.graph.snapshot(request.branch or MAIN)
+    snapshot = snapshot_of(call, request.branch, request.snapshot, "export")
     keys = _exported_keys(snapshot, request)
     pieces = _pieces(snapshot.export(types=keys))
     first = next(pieces, b"")
-    return Reply(first, content_type=f"{NDJSON}; charset=utf-8", stream=pieces)
+    headers: Headers = () if request.snapshot is None else ((SNAPSHOT, request.snapshot),)
+    return Reply(first, content_type=f"{NDJSON}; charset=utf-8", headers=headers, stream=pieces)
 
 
 def _exported_keys(snapshot: GraphSnapshot, request: ExportRequest) -> list[str] | None:

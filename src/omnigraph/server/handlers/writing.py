@@ -239,6 +239,7 @@ def _run_load(call: Call, data: bytes) -> LoadReceipt:
             None if denied is not None else target.base,
             format="ndjson",
             engine="local",
+            **_checks(call.query),
             if_commit=conditions.if_commit,
             idempotency_key=conditions.idempotency_key,
             actor=call.actor,
@@ -249,6 +250,17 @@ def _run_load(call: Call, data: bytes) -> LoadReceipt:
         if target.base is None:
             raise _unknown_branch(target.branch) from error
         raise
+
+
+def _checks(given: LoadParameters | None) -> dict[str, Any]:
+    """The options of a load that only the query string has."""
+    if given is None:
+        return {}
+    return {
+        "dry_run": given.dry_run,
+        "strict_properties": given.strict_properties,
+        "max_rejects": given.max_rejects,
+    }
 
 
 def _unknown_branch(branch: str) -> BranchNotFound:
@@ -302,6 +314,7 @@ def apply_schema(call: Call) -> Reply:
         applied.manifest_version,
         [step.to_json() for step in applied.steps],
         applied.commit_id,
+        list(applied.cleared),
     )
     return Reply.json(output, headers=note_commit(call, applied.commit_id))
 

@@ -11,6 +11,7 @@ import msgspec
 
 from omnigraph.write.load.job import LoadMode
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
 
@@ -94,6 +95,7 @@ class ExportRequest(msgspec.Struct, frozen=True):
     branch: str | None = None
     type_names: list[str] | None = None
     table_keys: list[str] | None = None
+    snapshot: str | None = None
 
 
 class SchemaApplyRequest(msgspec.Struct, frozen=True):
@@ -137,8 +139,11 @@ class CommitFilter(msgspec.Struct, frozen=True):
 
 
 class LoadParameters(msgspec.Struct, frozen=True):
-    """The destination of rows whose lines are the body."""
+    """The destination of rows whose lines are the body, and how they are checked."""
 
     branch: str | None = None
     from_: str | None = msgspec.field(default=None, name="from")
     mode: LoadMode | None = None
+    dry_run: bool = False
+    strict_properties: bool = False
+    max_rejects: Count | None = None

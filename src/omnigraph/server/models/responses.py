@@ -114,6 +114,7 @@ class SnapshotOutput(msgspec.Struct, frozen=True):
     manifest_version: Count
     internal_schema_version: Count
     tables: list[SnapshotTableOutput]
+    graph_commit_id: str | None = None
 
 
 class SchemaOutput(msgspec.Struct, frozen=True):
@@ -315,6 +316,7 @@ class SchemaApplyOutput(msgspec.Struct, frozen=True):
     manifest_version: Count
     steps: list[Json]
     commit_id: str | None = None
+    cleared: list[str] = []
 
 
 class BranchListOutput(msgspec.Struct, frozen=True):
