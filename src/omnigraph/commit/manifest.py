@@ -46,7 +46,7 @@ from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.storage.objects.paths import branch_file, is_branch
 from omnigraph.storage.tables.branch_list import read_branches
 from omnigraph.storage.tables.datasets import Datasets
-from omnigraph.storage.tables.ledger_reader import LedgerReader, RowAddress
+from omnigraph.storage.tables.ledger_reader import LedgerReader, RowAddress, has_text
 from omnigraph.storage.tables.table import ROW_ADDRESS
 from omnigraph.storage.tables.types import TableRef
 
@@ -59,14 +59,7 @@ _HISTORY = 16
 LISTS_AFTER = 30.0
 """Seconds without a probe after which versions are listed: the next may have been removed."""
 _T = TypeVar("_T")
-
-
-def _has(column: str, text: str) -> pc.Expression:
-    """A condition on a text; its type is given, since pyarrow loads pandas to infer one."""
-    return pc.field(column) == pa.scalar(text, pa.string())
-
-
-_IS_COMMIT = _has("object_type", CommitRow.kind)
+_IS_COMMIT = has_text("object_type", CommitRow.kind)
 
 
 class Manifest:
@@ -193,7 +186,7 @@ class Manifest:
         if head is not None and head.commit_id == commit_id:
             # Whoever has just written asks for this one; it is in memory.
             return head
-        return next(iter(self._commits(_has(KEY, commit_id) & _IS_COMMIT)), None)
+        return next(iter(self._commits(has_text(KEY, commit_id) & _IS_COMMIT)), None)
 
     def completion(self, commit_id: str) -> CommitRow | None:
         """The commit of a recovery that finished another."""
@@ -202,7 +195,7 @@ class Manifest:
 
     def has_row(self, object_id: str) -> bool:
         """Whether there is a row with this key."""
-        return bool(self._newest().read([KEY], _has(KEY, object_id)).num_rows)
+        return bool(self._newest().read([KEY], has_text(KEY, object_id)).num_rows)
 
     def _commits(self, condition: pc.Expression) -> list[CommitRow]:
         with self._detect_deletion():

@@ -203,7 +203,7 @@ def _typed_members(error: OmniGraphError) -> dict[str, Any]:
         case errors.MergeConflicts():
             conflicts = [
                 MergeConflictOutput(c["table_key"], c["row_id"], c["kind"], c["message"])
-                for c in details["conflicts"]
+                for c in details.get("conflicts", ())
             ]
             return {"merge_conflicts": conflicts}
         case errors.VersionMismatch() if {"table_key", "expected", "actual"} <= details.keys():

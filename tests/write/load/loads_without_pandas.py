@@ -88,6 +88,7 @@ def loads(graph: Graph, folder: Path) -> None:
     graph.append({"Knows": pa.table({"src": ["q"], "dst": ["q"]}, ends.schema)})
     graph.indexes.ensure()
     graph.commit(graph.commits()[-1].commit_id)
+    graph.load([person(40)], branch="review", from_branch="main")
     spool._IN_MEMORY = 0
     many = write_lines(folder / "d.ndjson", [person(n) for n in range(150)])
     graph.load(many)

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 
-import pyarrow.compute as pc
-
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.history import History
 from omnigraph.commit.manifest import MANIFEST
@@ -30,6 +28,7 @@ from omnigraph.storage.objects.paths import (
 )
 from omnigraph.storage.removed_versions import life_id, read_removed
 from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger_reader import has_text
 from omnigraph.storage.tables.types import TableRef, split_file
 
 _ABANDONED = timedelta(days=7)
@@ -137,7 +136,7 @@ def check_commits(context: VerifyContext, snapshot: Snapshot) -> None:
                 code = ProblemCode.PARENT_MISSING
                 context.add(code, message, FROM_BACKUP, table=MANIFEST, branch=name)
         ledger = Ledger.open(context.store.datasets, manifest.ref, snapshot.manifest_version)
-        rows = from_arrow(ledger.read(condition=pc.field("object_type") == HeadRow.kind))
+        rows = from_arrow(ledger.read(condition=has_text("object_type", HeadRow.kind)))
         for row in (row for row in rows if isinstance(row, HeadRow)):
             if row.branch == snapshot.branch and row.commit_id not in existing:
                 message = f"the head {row.commit_id} of branch '{name}' is missing"

@@ -15,6 +15,11 @@ from omnigraph.storage.tables.table import ROW_ADDRESS, fragments_of
 from omnigraph.storage.tables.types import TableRef
 
 
+def has_text(column: str, text: str) -> pc.Expression:
+    """A condition on a text; its type is given, since pyarrow loads pandas to infer one."""
+    return pc.field(column) == pa.scalar(text, pa.string())
+
+
 class RowAddress(NamedTuple):
     """Where a row is stored: its fragment, and its offset in the file of that fragment."""
 
@@ -112,7 +117,7 @@ class LedgerReader:
             for fragment in reversed(self._dataset.get_fragments()):
                 rows = self._dataset.scanner(
                     columns=[],
-                    filter=pc.field(key) == value,
+                    filter=has_text(key, value),
                     fragments=[fragment],
                     with_row_address=True,
                 ).to_table()
