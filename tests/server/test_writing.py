@@ -357,14 +357,14 @@ def at_once(count: int, work: Callable[[int], Response]) -> list[Response]:
 
 
 def test_concurrent_inserts_are_all_kept(ana: Client) -> None:
-    answers = at_once(
+    responses = at_once(
         8, lambda n: ana.post("/mutate", {"query": ADD, "params": {"name": f"many-{n}"}})
     )
-    assert [answer.status for answer in answers] == [200] * 8
+    assert [answer.status for answer in responses] == [200] * 8
     assert {f"many-{n}" for n in range(8)} <= people(ana).keys()
-    commits = {answer.json["commit"]["graph_commit_id"] for answer in answers}
+    commits = {answer.json["commit"]["graph_commit_id"] for answer in responses}
     assert len(commits) == 8
-    for answer in answers:
+    for answer in responses:
         commit = ana.get(f"/commits/{answer.json['commit']['graph_commit_id']}").ok()
         assert commit == answer.json["commit"]
 
@@ -379,11 +379,11 @@ def test_concurrent_updates_of_a_row_are_typed_conflicts(ana: Client) -> None:
 
     refused: list[Response] = []
     for _ in range(5):
-        answers = at_once(8, update)
-        winners = [number for number, answer in enumerate(answers) if answer.status == 200]
+        responses = at_once(8, update)
+        winners = [number for number, answer in enumerate(responses) if answer.status == 200]
         assert winners
         assert people(ana)["contended"] in winners
-        refused += [answer for answer in answers if answer.status != 200]
+        refused += [answer for answer in responses if answer.status != 200]
     assert refused
     for answer in refused:
         body = answer.fails(409, "stale view", code="conflict")
