@@ -23,7 +23,8 @@ the process or to kill it. Counting is done here, over all threads.
 
 So a process always dies *after* a step. That leaves nothing out: only steps change files, hence
 dying before step k + 1 leaves the files that dying after step k does, and dying before the first
-step leaves them as they were. Two threads inside calls at once stop together, after both; a walk
+step leaves them as they were. A walk over all steps copies the files at each stop instead of
+killing a process for each. Two threads inside calls at once stop together, after both; a walk
 then tries again to find them apart. Which of the two comes first is theirs to choose, and not
 enumerated.
 """
@@ -38,9 +39,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Self
@@ -160,6 +162,65 @@ def entries_of(root: Path) -> Entries:
     return entries
 
 
+class StepCopies:
+    """Copies of a root after steps of an operation, taken while its process stands still."""
+
+    def __init__(self, folder: Path, start: int, stride: int) -> None:
+        self._folder = folder
+        self._start = start
+        self._stride = stride
+        self._taken: dict[int, tuple[Path, tuple[Step, ...]]] = {}
+        self._last = folder / "last"
+
+    def of(self, root: Path) -> StepCopier:
+        return StepCopier(self, root)
+
+    def take(self, root: Path, steps: list[Step]) -> None:
+        """Copy the root if that is wanted after so many steps, and not there yet."""
+        count = len(steps)
+        if count in self._taken or (count - self._start) % self._stride or count < self._start:
+            return
+        copy = self._folder / str(count)
+        shutil.copytree(root, copy, symlinks=True)
+        self._taken[count] = (copy, tuple(steps))
+
+    def has_all(self, total: int) -> bool:
+        """Whether no step was missed because two threads stopped together."""
+        return all(count in self._taken for count in range(self._start, total + 1, self._stride))
+
+    def in_order(self, total: int) -> list[tuple[Step, ...]]:
+        return [self._taken[count][1] for count in sorted(self._taken) if count <= total]
+
+    def put(self, steps: tuple[Step, ...], root: Path) -> None:
+        """Make the root what it was after some steps."""
+        self._replace(root, self._taken[len(steps)][0])
+
+    def keep_last(self, root: Path) -> None:
+        root.rename(self._last)
+
+    def put_last(self, root: Path) -> None:
+        self._replace(root, self._last)
+
+    @staticmethod
+    def _replace(root: Path, copy: Path) -> None:
+        if root.exists():
+            shutil.rmtree(root)
+        copy.rename(root)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCopier:
+    """What is done at each stop of one run."""
+
+    copies: StepCopies
+    root: Path
+
+    def stop(self, steps: list[Step]) -> bool:
+        """Never the end of the run."""
+        self.copies.take(self.root, steps)
+        return False
+
+
 class Harness:
     """Runs operations in child processes and kills them where it is told to."""
 
@@ -208,14 +269,23 @@ class Harness:
     def walk_failpoints(
         self, operation: Operation, prepared: Prepared
     ) -> Iterator[tuple[Failpoint, int]]:
-        """Kill at each crossing in turn; the caller looks at the root after each."""
-        reached = self.crossings(operation, prepared.put_back())
-        for index, point in enumerate(reached):
-            occurrence = reached[: index + 1].count(point)
-            outcome = self.kill_at_failpoint(operation, prepared.put_back(), point, occurrence)
-            if not outcome.killed:
-                raise AssertionError(f"{point} was crossed less often in another run")
-            yield point, occurrence
+        """The root as a kill at each crossing leaves it; the caller looks at it after each.
+
+        The files are copied at every stop of one run, as a walk over steps does.
+        """
+        with tempfile.TemporaryDirectory(dir=prepared.root.parent) as folder:
+            copies: list[Path] = []
+            root = prepared.put_back()
+
+            def take() -> None:
+                copies.append(Path(folder, str(len(copies))))
+                shutil.copytree(root, copies[-1], symlinks=True)
+
+            reached = self._completed(self._run(operation, root, at_failpoints=take)).reached
+            for index, (point, copy) in enumerate(zip(reached, copies, strict=True)):
+                shutil.rmtree(root)
+                copy.rename(root)
+                yield point, reached[: index + 1].count(point)
 
     # -- durable steps ---------------------------------------------------------------------
 
@@ -238,20 +308,31 @@ class Harness:
     def walk_steps(
         self, operation: Operation, prepared: Prepared, *, start: int = 1, stride: int = 1
     ) -> Iterator[Outcome]:
-        """Kill after each step that changes files, until a run completes; that one comes last.
+        """The root as a kill after each step that changes files leaves it; the completed run last.
 
-        The caller looks at the root after each run. Steps that only sync are left out: they
-        change nothing that a killed process leaves behind. A stride makes a sample of the walk.
+        Nobody is killed: a process that stands still after a step leaves the same files as one
+        that died there, so they are copied at every stop of one run, and put in the place of the
+        root one after the other when that run has ended. The caller looks at the root each time.
+        Steps that only sync are left out: they change nothing that a killed process leaves behind.
+        A stride makes a sample of the walk.
         """
-        for count in range(start, MOST_STEPS, stride):
+        with tempfile.TemporaryDirectory(dir=prepared.root.parent) as folder:
+            copies = StepCopies(Path(folder), start, stride)
             for _ in range(TRIES):
-                outcome = self.kill_after(operation, prepared.put_back(), count)
-                if len(outcome.steps) <= count:
+                run = copies.of(prepared.put_back())
+                outcome = self._run(operation, run.root, wanted=run.stop, calls=CALLS - SYNCS)
+                self._completed(outcome)
+                total = len(outcome.steps)
+                if total >= MOST_STEPS:
+                    raise AssertionError(f"still running after {MOST_STEPS} steps")
+                if copies.has_all(total):
                     break
+            copies.keep_last(prepared.root)
+            for steps in copies.in_order(total):
+                copies.put(steps, prepared.root)
+                yield replace(outcome, ending=Ending.KILLED, steps=steps)
+            copies.put_last(prepared.root)
             yield outcome
-            if outcome.completed:
-                return
-        raise AssertionError(f"still running after {MOST_STEPS} steps")
 
     # -- one run ---------------------------------------------------------------------------
 
@@ -264,16 +345,19 @@ class Harness:
         occurrence: int = 1,
         wanted: Callable[[list[Step]], bool] | None = None,
         calls: frozenset[str] = CALLS,
+        at_failpoints: Callable[[], None] | None = None,
     ) -> Outcome:
         """Bring a child to the gate, watch it when steps are wanted, and see it to its end."""
         root = root.resolve()
         tracer = None
         self._crossings.unlink(missing_ok=True)
-        self._order(operation, root, point, occurrence)
+        self._order(operation, root, point, occurrence, stops=at_failpoints is not None)
         pid = int(self._line())
         try:
             code = self._next_stop_or_end()
-            if code is None and wanted is not None:
+            if code is None and at_failpoints is not None:
+                code = self._call_at_stops(pid, at_failpoints)
+            elif code is None and wanted is not None:
                 tracer = Tracer(pid, root, calls, self._trace)
                 code = self._observe(pid, tracer, wanted)
             elif code is None:
@@ -299,8 +383,23 @@ class Harness:
                 os.kill(pid, signal.SIGKILL)
                 return self._end()
 
+    def _call_at_stops(self, pid: int, call: Callable[[], None]) -> int:
+        """Let a child go on from stop to stop until it ends."""
+        while True:
+            os.kill(pid, signal.SIGCONT)
+            code = self._next_stop_or_end()
+            if code is not None:
+                return code
+            call()
+
     def _order(
-        self, operation: Operation, root: Path, point: Failpoint | None, occurrence: int
+        self,
+        operation: Operation,
+        root: Path,
+        point: Failpoint | None,
+        occurrence: int,
+        *,
+        stops: bool = False,
     ) -> None:
         order = {
             "operation": b64encode(pickle.dumps((operation, root))).decode(),
@@ -308,6 +407,7 @@ class Harness:
             "crossings": str(self._crossings),
             "point": point,
             "occurrence": occurrence,
+            "stops": stops,
         }
         self._channel.sendall(json.dumps(order).encode() + b"\n")
 

@@ -134,6 +134,21 @@ def test_a_killed_step_has_taken_effect_and_the_next_has_not(crash: Harness, emp
     ]
 
 
+def test_a_walk_shows_what_killed_processes_leave(crash: Harness, table: Prepared):
+    """By name and size; a version file holds a time, which takes a byte more or less."""
+
+    def left() -> list[tuple[str, int]]:
+        files = [path for path in table.root.rglob("*") if path.is_file()]
+        sizes = [f.stat().st_size // (100 if f.suffix == ".manifest" else 1) for f in files]
+        names = [shape_of(str(path.relative_to(table.root))) for path in files]
+        return sorted(zip(names, sizes, strict=True))
+
+    walked = [left() for _ in crash.walk_steps(plain_table.append, table)]
+    for count, expected in enumerate(walked, start=1):
+        outcome = crash.kill_after(plain_table.append, table.put_back(), count)
+        assert (outcome.killed, left()) == (count < len(walked), expected)
+
+
 def test_steps_are_counted_over_all_threads(crash: Harness, empty: Prepared):
     operation = functools.partial(make_folders, threads=3, one=2)
     left = [len(list(empty.root.iterdir())) for _ in crash.walk_steps(operation, empty)]

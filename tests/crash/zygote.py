@@ -76,7 +76,7 @@ def child(work: Iterator[None], order: dict[str, Any]) -> int:
     os.dup2(said, 2)
     try:
         next(work)
-        install(recorder(order["crossings"], order["point"], order["occurrence"]))
+        install(recorder(order["crossings"], order["point"], order["occurrence"], order["stops"]))
         os.kill(os.getpid(), signal.SIGSTOP)
         for _ in work:
             raise RuntimeError("an operation yields once, where its preparation ends")
@@ -89,14 +89,18 @@ def child(work: Iterator[None], order: dict[str, Any]) -> int:
     return 0
 
 
-def recorder(path: str, point: str | None, occurrence: int) -> Callable[[Failpoint], None]:
-    """A hook that writes down each crossing and dies at the one that was asked for."""
+def recorder(
+    path: str, point: str | None, occurrence: int, stops: bool
+) -> Callable[[Failpoint], None]:
+    """A hook that writes down each crossing, and dies at the one that was asked for or stops."""
     record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     left = occurrence
 
     def hook(reached: Failpoint) -> None:
         nonlocal left
         os.write(record, f"{reached}\n".encode())
+        if stops:
+            os.kill(os.getpid(), signal.SIGSTOP)
         if reached == point:
             left -= 1
             if not left:
