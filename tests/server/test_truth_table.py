@@ -18,8 +18,9 @@ from omnigraph.server.admission import WriteCaps
 from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.config import ServerConfig, ServerSource
 from omnigraph.server.generation import Generation, read_generation
-from omnigraph.server.opening import make_state, open_graphs
+from omnigraph.server.opening import OpenedPlan, open_graphs
 from omnigraph.server.routes import ROUTES
+from omnigraph.server.state import ServerState
 from omnigraph.settings import Settings
 from tests.cluster.ledgers import ClusterFiles
 from tests.server.serving import ListedAccess, Response, Server
@@ -152,6 +153,18 @@ SERVER_REQUESTS = {
     "reload": Request("POST", "/reload", [("config_manage", None, None)]),
 }
 GRAPH_OPERATIONS = [route.operation_id for route in ROUTES if route.scope == "graph"]
+
+
+def make_state(config: ServerConfig, generation: Generation, opened: OpenedPlan) -> ServerState:
+    return ServerState(
+        config,
+        generation.token_table,
+        generation.access(config),
+        generation.state.value,
+        opened.graphs,
+        opened.unserved,
+        is_cluster=True,
+    )
 
 
 class Serving:

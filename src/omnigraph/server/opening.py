@@ -13,13 +13,10 @@ from omnigraph.server.boot import (
     BootPlan,
     GraphSpec,
     Quarantine,
-    check_served,
     embedding_config,
     quarantine_of,
 )
-from omnigraph.server.config import ServerConfig
-from omnigraph.server.generation import Generation
-from omnigraph.server.state import CurrentGate, Decisions, ServedGraph, ServerState
+from omnigraph.server.state import CurrentGate, Decisions, ServedGraph
 from omnigraph.server.stored_queries import StoredQueries
 from omnigraph.settings import Settings
 
@@ -56,26 +53,6 @@ def open_graphs(
             for graph in (*plan.quarantined, *opened)
             if isinstance(graph, Quarantine)
         },
-    )
-
-
-def make_state(config: ServerConfig, generation: Generation, opened: OpenedPlan) -> ServerState:
-    """The state of a process that serves a generation.
-
-    Raises ``ServerNotReady`` if too little of it could be opened.
-    """
-    plan = generation.plan
-    check_served(plan, opened.unserved.values(), require_all_graphs=config.require_all_graphs)
-    return ServerState(
-        config,
-        generation.token_table,
-        generation.access(config),
-        generation.state.value,
-        opened.graphs,
-        opened.unserved,
-        is_cluster=plan.is_cluster,
-        digest=plan.digest,
-        revision=plan.revision,
     )
 
 
