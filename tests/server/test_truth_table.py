@@ -103,9 +103,9 @@ def requests_of(operation: str, branch: str) -> list[Request]:
                 Request("POST", "/queries/add", [invoke, *change], at, is_masked=True),
             ]
         case "invoke_query_if_graph_commit":
-            asked: list[Question] = [("invoke_query", None, None), *change]
+            wanted: list[Question] = [("invoke_query", None, None), *change]
             path = "/queries/add/if-graph-commit"
-            return [Request("POST", path, asked, at, headers=if_commit, is_masked=True)]
+            return [Request("POST", path, wanted, at, headers=if_commit, is_masked=True)]
         case "getSchema":
             return [Request("GET", "/schema", [("read", None, None)])]
         case "mutate":
