@@ -48,7 +48,7 @@ fmt: $(STAMP)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# The pages of codes, of commands and of the API, and the console blocks of the documentation with what the commands print now.
+# The pages of codes, of commands, of the API and of the HTTP API, and the console blocks of the documentation with what the commands print now.
 docs: $(STAMP)
 	$(PY) tools/codes_page.py >.venv/codes.md
 	mv .venv/codes.md docs/codes.md
@@ -56,6 +56,10 @@ docs: $(STAMP)
 	mv .venv/commands.md docs/commands.md
 	$(PY) tools/api_page.py >.venv/api.md
 	mv .venv/api.md docs/api.md
+	$(PY) tools/http_api_page.py >.venv/http-api.md
+	mv .venv/http-api.md docs/http-api.md
+	$(PY) -c 'from omnigraph.server.openapi import document_text; print(document_text(), end="")' >.venv/openapi.json
+	mv .venv/openapi.json docs/openapi.json
 	$(PY) -m tests.pages
 
 java:

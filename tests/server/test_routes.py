@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 
 from omnigraph.policy.actions import ACTIONS
+from omnigraph.server.admission import Draining, Overloaded, TooMany
+from omnigraph.server.errors import REASONS
 from omnigraph.server.matching import RouteTable
 from omnigraph.server.openapi import document, document_text
 from omnigraph.server.routes import ROUTES
 from tests.server.contract import contract, operations
 from tests.server.serving import QUERIES, ListedAccess, open_served, serving
+from tools import http_api_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 OPEN = {"health", "ready", "openapi"}
@@ -109,6 +113,26 @@ def _shape(body: dict[str, Any], graph_id: str) -> str:
 def test_the_checked_in_document_is_the_served_one() -> None:
     """Run `make docs` after a change of the table."""
     assert (DOCS / "openapi.json").read_text("utf-8") == document_text()
+
+
+def test_the_page_is_made_from_the_table() -> None:
+    """Run `make docs` after a change of the table."""
+    assert (DOCS / "http-api.md").read_text("utf-8") == http_api_page.page()
+
+
+def test_every_reason_is_documented() -> None:
+    """Whoever refuses a request names a reason of the table."""
+    used = set()
+    for path in sorted((DOCS.parent / "src/omnigraph/server").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            is_refusal = isinstance(node, ast.Call) and (
+                isinstance(node.func, ast.Name) and node.func.id == "RequestRefused"
+            )
+            if is_refusal and isinstance(node.args[1], ast.Constant):  # type: ignore[attr-defined]
+                used.add(node.args[1].value)  # type: ignore[attr-defined]
+    assert used <= REASONS.keys()
+    codes = {kind.code for kind in (TooMany, Overloaded, Draining)}
+    assert REASONS.keys() <= used | codes
 
 
 def test_the_document_lists_exactly_the_routes() -> None:

@@ -7,6 +7,7 @@ policy, admission. Nothing here knows what a handler does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 import traceback
@@ -313,7 +314,9 @@ class _Exchange:
             self._status = _LEFT
         finally:
             leaving.cancel()
-            stream.close()
+            # Still running if this request was cancelled; it ends at its next check.
+            with contextlib.suppress(ValueError):
+                stream.close()
 
     async def _start(self, status: int, headers: list[tuple[str, str]]) -> None:
         self._status = status

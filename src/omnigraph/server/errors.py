@@ -84,6 +84,40 @@ _STORAGE_TEXTS: dict[type[OmniGraphError], str] = {
 }
 
 
+REASONS: dict[str, tuple[str, str]] = {
+    "bad_path": ("400", "the path is not UTF-8"),
+    "bad_query_string": ("400", "a parameter in the query string is invalid or repeated"),
+    "bad_header": ("400", "a header is not ASCII"),
+    "repeated_header": ("400", "a header is given twice"),
+    "api_contract_mismatch": ("400", "the client expects another version of the interface"),
+    "bad_graph_id": ("400", "the id of the graph cannot be one"),
+    "missing_precondition": ("400", "a conditional write does not name a commit"),
+    "bad_idempotency_key": ("400", "the idempotency key is empty or too long"),
+    "body_not_json": ("400", "the body is not JSON, not UTF-8, or nested too deeply"),
+    "content_encoding": ("400, 415", "the body cannot be decoded, or its encoding is unknown"),
+    "missing_token": ("401", "there is no bearer token"),
+    "invalid_token": ("401", "nobody has this token"),
+    "route_not_found": ("404", "there is no such operation"),
+    "graph_not_found": ("404", "no such graph is served"),
+    "commit_not_found": ("404", "there is no such commit"),
+    "query_not_found": ("404", "there is no such stored query"),
+    "method_not_allowed": ("405", "the path has operations of other methods, see `Allow`"),
+    "body_timeout": ("408", "the body did not arrive in time"),
+    "schema_managed_by_cluster": ("409", "the schema is changed by `omnigraph cluster apply`"),
+    "body_too_large": ("413", "the body is larger than the limit of the operation"),
+    "target_too_long": ("414", "the path and query string are too long"),
+    "content_type": ("415", "the body has another content type"),
+    "body_shape": ("422", "the body lacks a member, or one has the wrong type"),
+    "repeated_key": ("422", "an object in the body has a key twice"),
+    "headers_too_large": ("431", "there are too many headers, or they are too large"),
+    "too_many_requests": ("429", "the actor has too many requests in flight"),
+    "reload_unavailable": ("501", "this server cannot reload"),
+    "overloaded": ("503", "the process has too many requests in flight"),
+    "draining": ("503", "the server ends"),
+}
+"""The reasons of errors that only a server has: their status, and their meaning."""
+
+
 class RequestRefused(OmniGraphError, code="request_refused"):
     """A request that no handler sees: its status, and a reason for programs."""
 

@@ -17,20 +17,24 @@ _REF = "#/components/schemas/{name}"
 _SCHEME = "bearer_token"
 _RENAMED = {"ConflictKind": "MergeConflictKindOutput"}
 """Enumerations of the engine, under the names of the contract."""
-_TEXTS = {
+TEXTS = {
     200: "Success",
     400: "The request is invalid",
     401: "The token is missing or unknown",
     403: "The actor may not do this",
     404: "The graph, branch, commit or query does not exist",
+    405: "The operation has another method",
     408: "The body did not arrive in time",
     409: "The request conflicts with the state of the graph",
     410: "The state was removed by cleanup",
     412: "The branch is at another commit",
     413: "The body, or the result, is too large",
+    414: "The request target is too long",
     415: "The content type or encoding is not supported",
     422: "The body has the wrong shape",
     429: "The actor has too many requests in flight",
+    431: "The headers are too large",
+    499: "The client closed the connection",
     500: "The server failed",
     501: "The server cannot do this",
     502: "The embedding provider failed",
@@ -219,7 +223,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
         else:
             responses[str(status)] = {"$ref": f"#/components/responses/Error{status}"}
             continue
-        responses[str(status)] = {"description": _TEXTS[status], "content": content}
+        responses[str(status)] = {"description": TEXTS[status], "content": content}
     return responses
 
 
@@ -228,8 +232,8 @@ def _errors(schemas: _Schemas) -> dict[str, Any]:
     content = {JSON: {"schema": schemas.of(ErrorOutput)}}
     return {
         f"Error{status}": {"description": text, "content": content}
-        for status, text in _TEXTS.items()
-        if status != 200
+        for status, text in TEXTS.items()
+        if any(status in statuses_of(route) for route in ROUTES) and status != 200
     }
 
 
