@@ -28,7 +28,15 @@ pytestmark = pytest.mark.rotates(2)
 
 QUICK_SCENARIOS = 3
 QUICK_CASES = 5
-every_code = pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
+# One process has all cases of a scenario: it knows which disks are alike.
+every_scenario = pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, marks=pytest.mark.xdist_group(f"failing-calls {scenario}"))
+        for scenario in SCENARIOS
+    ],
+    ids=str,
+)
 Get = Callable[[Scenario], Enumerated]
 
 
@@ -86,7 +94,7 @@ def one_of_all_kinds(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@every_scenario
 def test_an_operation_of_which_nothing_fails_is_judged_good(
     runs: Enumeration, ready: Get, scenario: Scenario
 ):
@@ -97,10 +105,10 @@ def test_an_operation_of_which_nothing_fails_is_judged_good(
 
 
 @pytest.mark.slow
-@every_code
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@every_scenario
 def test_any_call_may_fail_and_all_of_it_is_there_or_nothing(
-    runs: Enumeration, ready: Get, scenario: Scenario, code: int
+    runs: Enumeration, ready: Get, scenario: Scenario
 ):
     actual = ready(scenario)
-    judged(runs, actual, [(number, step, code) for number, step in enumerate(actual.steps)])
+    cases = [(number, step, code) for number, step in enumerate(actual.steps) for code in CODES]
+    judged(runs, actual, cases)
