@@ -356,6 +356,36 @@ def test_hidden_and_absent_are_the_same_bytes(serving):
             assert hidden.headers == absent.headers
 
 
+def test_head_is_decided_like_get(serving):
+    serving.become(RunState.POLICY)
+    for operation, actor in itertools.product(GRAPH_OPERATIONS, ("lead", "writer", "idle")):
+        for request in requests_of(operation, "main"):
+            if request.method == "GET":
+                whole = serving.send(actor, request, KB)
+                request.method = "HEAD"
+                head = serving.send(actor, request, KB)
+                assert (head.status, head.body) == (whole.status, b"")
+                assert head.headers.get("content-length") == whole.headers.get("content-length")
+
+
+def test_a_snapshot_is_read_by_the_right_on_its_branch(serving):
+    """And who may not list commits cannot tell one that exists from one that does not."""
+    serving.become(RunState.POLICY)
+    graph = serving.graphs["kb"].graph
+    commit = graph.commits("main")[0].commit_id
+    unknown = commit[:-4] + ("0000" if commit[-4:] != "0000" else "1111")
+
+    def read(actor: str, snapshot: str) -> Response:
+        body = {"query": READ, "snapshot": snapshot}
+        return serving.send(actor, Request("POST", "/query", [], body), KB)
+
+    read("reader", commit).ok()
+    read("reader", unknown).fails(404, "not found")
+    hidden, absent = read("writer", commit), read("writer", unknown)
+    assert hidden.status == absent.status == 404
+    assert hidden.body == absent.body.replace(unknown.encode(), commit.encode())
+
+
 def test_a_denial_does_not_depend_on_what_exists(serving):
     serving.become(RunState.POLICY)
     for actor, body in (("writer", "release/1"), ("reader", "draft")):

@@ -136,7 +136,11 @@ class History:
                     continue
                 if row is not None:
                     return manifest, row
-        raise CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
+        raise missing_commit(commit_id)
+
+
+def missing_commit(commit_id: str) -> CommitNotFound:
+    return CommitNotFound(f"commit '{commit_id}' not found", details={"commit_id": commit_id})
 
 
 def tag_of(row: TagRow) -> Tag:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec import UNSET, UnsetType
 
 from omnigraph.api.snapshot import GraphSnapshot
+from omnigraph.commit.history import missing_commit
 from omnigraph.commit.rows import FORMAT_VERSION
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.diagnostics import Source
@@ -15,7 +16,6 @@ from omnigraph.policy.actions import Action
 from omnigraph.result.result import JsonForm, Result
 from omnigraph.result.wire import ARROW_STREAM, stream_of
 from omnigraph.server.calls import NDJSON, Call, Headers, Reply
-from omnigraph.server.errors import RequestRefused
 from omnigraph.server.models.requests import ExportRequest, QueryRequest, ReadRequest
 from omnigraph.server.models.responses import (
     ReadOutput,
@@ -102,7 +102,7 @@ def snapshot_of(
         if call.allows("read") is None:
             raise denied
         # An actor who may not list commits cannot tell a hidden one from an unknown one.
-        raise RequestRefused(404, "commit_not_found", f"commit '{commit}' not found")
+        raise missing_commit(commit)
     return call.graph.snapshot(commit=commit)
 
 
