@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # The whole story on the shared memory of an invented research lab: make a graph, load it through
-# Spark, ask, branch, change, compare, merge with a conflict, look back, look after it.
+# Spark, ask, branch, change, compare, merge with a conflict, look back, look after it, serve it.
 # DEMO_PAPERS sets the size of the lab.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 demo=$PWD
 place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
+server=
+finish() {
+    if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; wait "$server" || true; fi
+    rm -rf "$place"
+}
+trap finish EXIT
 export OMNIGRAPH_HOME="$place/operator"
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -39,6 +44,7 @@ refused() {
 # The command as one would type it: quotes only where a shell needs them.
 shown() {
     local word text=""
+    [ "$1" = as ] && shift 2
     for word in "$@"; do
         [[ $word =~ ^[A-Za-z0-9_./=:@+-]+$ ]] || word="'$word'"
         text+="${text:+ }$word"
@@ -101,5 +107,38 @@ run omnigraph query lineage --query queries.gq --params '{"dataset": "dataset-71
 
 say "9. From Python: a writer is killed in the middle, and nothing of it is seen"
 run python "$demo/graph.py"
+
+say "10. A server, a policy and two actors: the agent drafts on a branch, ada publishes"
+cp "$demo/lab.policy.yaml" "$place"
+mkdir served
+cp "$demo/queries.gq" served
+echo '{"ada": "token-of-ada", "agent-7": "token-of-the-agent"}' >tokens.json
+export OMNIGRAPH_SERVER_BEARER_TOKENS_FILE="$place/tokens.json"
+printf '$ omnigraph serve --store lab.omni --policy lab.policy.yaml --queries served &\n'
+omnigraph serve --store lab.omni --policy lab.policy.yaml --queries served \
+    --bind 127.0.0.1:0 --workers 2 >served/address 2>served/log &
+server=$!
+for _ in $(seq 600); do
+    grep -q LISTEN_ADDR served/address && break
+    kill -0 "$server" 2>/dev/null || { cat served/log >&2; exit 1; }
+    sleep 0.1
+done
+address=http://$(sed -n 's/^OMNIGRAPH_LISTEN_ADDR=//p' served/address)
+printf 'servers: {lab: {url: "%s"}}\nprofiles: {lab: {server: lab, default_graph: lab}}\n' \
+    "$address" >"$OMNIGRAPH_HOME/config.yaml"
+as() { OMNIGRAPH_TOKEN_LAB=$1 "${@:2}"; }
+agent() { printf 'agent-7'; run as token-of-the-agent "$@"; }
+ada() { printf 'ada'; run as token-of-ada "$@"; }
+agent omnigraph query project_team --params '{"project": "project-8"}' --format csv
+agent omnigraph branch create draft/agent-7 --quiet
+agent omnigraph mutate record_experiment --branch draft/agent-7 \
+    --params '{"slug": "audit-2", "title": "Second audit", "protocol": "A2", "day": "2026-02-02", "project": "project-8"}'
+printf 'agent-7'
+refused as token-of-the-agent omnigraph branch merge draft/agent-7 --quiet
+ada omnigraph branch merge draft/agent-7 --quiet
+run omnigraph log --store lab.omni --limit 2
+kill "$server"
+wait "$server" && echo "the server has finished its requests and ended"
+server=
 
 say "Done."
