@@ -93,6 +93,34 @@ def one_of_all_kinds(
     return [case for _, case in sorted(rounds, key=lambda turn: turn[0])]
 
 
+def test_every_kind_of_writer_and_of_call_is_there():
+    assert {scenario.name for scenario in SCENARIOS} >= {
+        *(
+            "mutate",
+            "delete and cascade",
+            "load by append",
+            "load by overwrite",
+            "load that spills",
+        ),
+        *("write as a group", "three-way merge", "fast-forward", "revert"),
+        *("apply a property", "apply a rename", "apply a drop", "apply two steps to one table"),
+        *("optimize", "optimize the manifest", "compact a tail"),
+        *("build every kind of index", "rebuild every kind of index"),
+        *(
+            "cleanup",
+            "repair",
+            "create a branch",
+            "delete a branch",
+            "create a tag",
+            "delete a tag",
+        ),
+        *("roll forward", "roll forward a group", "finish a schema apply", "init"),
+        *("first backup", "restore", "clone"),
+    }
+    calls = {"write", "pwrite64", "fsync", "fdatasync", "rename", "renameat2", "ftruncate", "close"}
+    assert seccomp.NUMBERS.keys() >= calls
+
+
 @pytest.mark.slow
 @every_scenario
 def test_an_operation_of_which_nothing_fails_is_judged_good(
