@@ -9,7 +9,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.rotation import VARIABLE, rotation
 
-pytest_plugins = ["tests.cpu_times", "tests.grouping", "tests.sampling", "tests.s3.fixtures"]
+pytest_plugins = [
+    "tests.cpu_times",
+    "tests.grouping",
+    "tests.passed_tests",
+    "tests.sampling",
+    "tests.s3.fixtures",
+]
 # For doctests every module is imported; this one does its work then.
 collect_ignore = ["fork_server_preload.py"]
 

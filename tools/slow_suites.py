@@ -2,8 +2,8 @@
 
 A suite is a directory below ``tests``; the files that lie in ``tests`` itself are the suite
 ``top``. A suite that fails does not keep the others from running. What has passed is remembered
-for the files as they are now, so that an interrupted run goes on with ``make test-slow RESUME=1``;
-``make test-slow SUITE="crash soak"`` runs some of them.
+test by test for the files as they are now, so that an interrupted run goes on with
+``make test-slow RESUME=1``; ``make test-slow SUITE="crash soak"`` runs some of them.
 """
 
 from __future__ import annotations
@@ -54,32 +54,43 @@ class Outcome:
 
 
 class Passed:
-    """The suites that have passed with the files as they are now."""
+    """What has passed with the files as they are now: suites, and the tests of each."""
 
-    def __init__(self, path: Path, tree: str) -> None:
-        self._path = path
-        self._tree = tree
-        self._suites: dict[str, dict[str, float]] = {}
-        if path.exists():
-            state = json.loads(path.read_text("utf-8"))
-            if state["tree"] == tree:
-                self._suites = state["suites"]
+    def __init__(self, folder: Path, tree: str) -> None:
+        self._folder = folder / tree[:16]
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def tests_of(self, suite: str) -> Path:
+        """The file of the tests of a suite that have passed, one a line."""
+        return self._folder / f"{suite}.passed"
+
+    def count(self, suite: str) -> int:
+        path = self.tests_of(suite)
+        return len(set(path.read_text("utf-8").splitlines())) if path.exists() else 0
+
+    def forget(self, suite: str) -> None:
+        self.tests_of(suite).unlink(missing_ok=True)
+        self._whole(suite).unlink(missing_ok=True)
 
     def get(self, suite: str) -> Outcome | None:
-        existing = self._suites.get(suite)
-        if existing is None:
+        """How a whole suite ended, if it has passed."""
+        path = self._whole(suite)
+        if not path.exists():
             return None
+        existing = json.loads(path.read_text("utf-8"))
         tests, skipped = int(existing["tests"]), int(existing["skipped"])
         return Outcome(tests, tests - skipped, skipped, (), existing["seconds"], 0, earlier=True)
 
     def add(self, suite: str, outcome: Outcome) -> None:
-        self._suites[suite] = {
+        state = {
             "tests": outcome.passed + outcome.skipped,
             "skipped": outcome.skipped,
             "seconds": outcome.seconds,
         }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps({"tree": self._tree, "suites": self._suites}), "utf-8")
+        self._whole(suite).write_text(json.dumps(state), "utf-8")
+
+    def _whole(self, suite: str) -> Path:
+        return self._folder / f"{suite}.json"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -94,14 +105,17 @@ def main(argv: list[str] | None = None) -> int:
     if unknown:
         parser.error(f"unknown suite {', '.join(sorted(unknown))}; there are {', '.join(counts)}")
     wanted = [suite for suite in counts if suite in (given.suites or counts)]
-    passed = Passed(STATE / "passed.json", tree_digest())
+    passed = Passed(STATE, tree_digest())
     outcomes: dict[str, Outcome] = {}
     for number, suite in enumerate(wanted, 1):
         title = f"[{number} of {len(wanted)}] {suite}"
         outcome = passed.get(suite) if given.resume else None
         if outcome is None:
-            say(f"{title}: {counts[suite]} tests")
-            outcome = run(suite, counts[suite], given.workers)
+            if not given.resume:
+                passed.forget(suite)
+            earlier = passed.count(suite)
+            say(f"{title}: {counts[suite]} tests, {earlier} have passed before")
+            outcome = run(suite, counts[suite], given.workers, passed.tests_of(suite), earlier)
             if outcome.is_good:
                 passed.add(suite, outcome)
         outcomes[suite] = outcome
@@ -135,19 +149,19 @@ def paths_of(suite: str) -> list[str]:
     return [f"tests/{suite}"]
 
 
-def run(suite: str, tests: int, workers: str) -> Outcome:
-    """Run a suite; pytest shows its own progress."""
-    STATE.mkdir(parents=True, exist_ok=True)
+def run(suite: str, tests: int, workers: str, passed: Path, earlier: int) -> Outcome:
+    """Run what is left of a suite; pytest shows its own progress."""
     report = STATE / f"{suite}.xml"
     report.unlink(missing_ok=True)
     start = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-n", workers, *SELECTION, f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", "-n", workers, *SELECTION]
+    command += [f"--passed={passed}", f"--junitxml={report}"]
     code = subprocess.run([*command, *paths_of(suite)], cwd=ROOT, check=False).returncode
     seconds = time.monotonic() - start
     ends = list(reported(report))
     return Outcome(
         tests,
-        sum(end == "passed" for end, _ in ends),
+        earlier + sum(end == "passed" for end, _ in ends),
         sum(end == "skipped" for end, _ in ends),
         tuple(name for end, name in ends if end in ("failure", "error")),
         seconds,
