@@ -214,6 +214,7 @@ class Server:
         self._parts = (state, times, caps)
         self._ready = threading.Event()
         self._clients: list[Client] = []
+        self.reloads = 0
         self._loop: asyncio.AbstractEventLoop
         self._end: asyncio.Event
         self._thread = threading.Thread(target=self._run, name="test-server")
@@ -232,6 +233,7 @@ class Server:
             metrics=metrics,
             log=RequestLog(LogOptions(level="debug", descriptor=self._log_in)),
             times=times,
+            reload=self._reload,
         )
         listener = Listener(create_app(self.process), [self._socket])
         listener.start()
@@ -242,6 +244,9 @@ class Server:
         await listener.drain()
         await self.process.lanes.drain()
         self.process.lanes.close()
+
+    async def _reload(self) -> None:
+        self.reloads += 1
 
     def start(self) -> None:
         self._thread.start()
@@ -255,6 +260,10 @@ class Server:
         assert not self._thread.is_alive()
         os.close(self._log_in)
         os.close(self._log_out)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     def client(self, token: str | None = None, graph: str | None = None) -> Client:
         """A client; with a graph, paths are relative to it."""
