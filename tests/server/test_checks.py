@@ -288,6 +288,31 @@ def test_many_or_large_headers_are_refused(server: Server) -> None:
     client.get("/graphs/g/schema", headers={"x": "y" * 60_000}).ok()
 
 
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"nonsense\r\n\r\n",
+        b"\x00\xff\xfe\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /a b HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+        b"GET / HTTP/1.1\r\n: empty\r\n\r\n",
+        b"POST /graphs/g/query HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /graphs/g/query HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"y" * 200_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+    ],
+    ids=lambda request_bytes: repr(request_bytes[:40]),
+)
+def test_what_is_not_http_gets_a_typed_error_too(server: Server, request_bytes: bytes) -> None:
+    answer = server.raw(request_bytes)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split(b" ")[1] in (b"400", b"404", b"414", b"431"), head
+    assert {"error", "code", "reason", "request_id"} <= json.loads(body).keys()
+
+
 def test_a_version_of_the_interface_that_we_do_not_speak_is_refused(ana: Client) -> None:
     answer = ana.get("/schema", headers={"Omnigraph-Http-Api": "0.8"})
     assert answer.ok()

@@ -85,6 +85,7 @@ _STORAGE_TEXTS: dict[type[OmniGraphError], str] = {
 
 
 REASONS: dict[str, tuple[str, str]] = {
+    "bad_http": ("400", "the request is not valid HTTP"),
     "bad_path": ("400", "the path is not UTF-8"),
     "bad_query_string": ("400", "a parameter in the query string is invalid or repeated"),
     "bad_header": ("400", "a header is not ASCII"),
@@ -102,6 +103,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "commit_not_found": ("404", "there is no such commit"),
     "query_not_found": ("404", "there is no such stored query"),
     "method_not_allowed": ("405", "the path has operations of other methods, see `Allow`"),
+    "head_timeout": ("408", "the request line and headers did not arrive in time"),
     "body_timeout": ("408", "the body did not arrive in time"),
     "schema_managed_by_cluster": ("409", "the schema is changed by `omnigraph cluster apply`"),
     "body_too_large": ("413", "the body is larger than the limit of the operation"),

@@ -18,6 +18,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState as ConnectionState
 
+from omnigraph.commit.ulid import new_ulid
+from omnigraph.server.errors import RequestRefused, failure_of
+
 KEEP_ALIVE_SECONDS = 75
 """How long a connection without a request stays open."""
 HEAD_SECONDS = 30.0
@@ -61,7 +64,9 @@ class _Connection(HttpToolsProtocol):
         if is_head and self._head_timer is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
-                self._refuse(431, "the head of the request is larger than 64 KiB")
+                self._refuse(
+                    431, "headers_too_large", "the head of the request is larger than 64 KiB"
+                )
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -85,30 +90,35 @@ class _Connection(HttpToolsProtocol):
 
     def _refuse_slow_head(self) -> None:
         self._head_timer = None
-        self._refuse(408, "the head of the request did not arrive in time")
+        self._refuse(408, "head_timeout", "the head of the request did not arrive in time")
 
     def _unsupported_upgrade_warning(self) -> None:
         """Answered like any other request; not worth a line in the log."""
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "the request is not valid HTTP")
+        self._refuse(400, "bad_http", "the request is not valid HTTP")
 
-    def _refuse(self, status: int, text: str) -> None:
+    def _refuse(self, status: int, reason: str, text: str) -> None:
         self._stop_timer()
         if self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            # An answer is being sent on this connection: only its end can be said.
-            self.transport.close()
-            return
-        retryable = status == 408
-        body = msgspec.json.encode(
-            {"error": text, "code": "bad_request", "reason": "bad_input", "retryable": retryable}
-        )
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                # An answer is being sent on this connection: only its end can be said.
+                self.transport.close()
+                return
+            # The body is malformed: to the application its client has left.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        request_id = new_ulid()
+        failure = failure_of(RequestRefused(status, reason, text), request_id)
+        body = msgspec.json.encode(failure.body)
         head = [
             STATUS_LINE[status],
             b"content-type: application/json\r\n",
             b"content-length: %d\r\n" % len(body),
+            b"omnigraph-request-id: %b\r\n" % request_id.encode(),
             b"connection: close\r\n\r\n",
         ]
         self._is_refused = True
