@@ -617,6 +617,36 @@ def test_a_second_publish_reads_no_rows_of_the_manifest(store, manifest, publish
     assert len(heads(store)) == 1
 
 
+def test_pins_without_a_commit_keep_the_head_and_read_no_rows(store, publish, path, monkeypatch):
+    """As those of a compaction: it is ordered with other publishes by the head, which stays."""
+    made = publish(commit=intent())
+    (before,) = [
+        row for row in manifest_rows(store.root.uri).items() if row[0].startswith("graph_h")
+    ]
+    monkeypatch.delattr(LanceDataset, "merge_insert")
+    for version in (2, 3):
+        assert publish({PERSON: version - 1}, pin(PERSON, version)).commit is None
+        assert heads(store) == [made.commit.commit_id]
+    (after,) = [
+        row for row in manifest_rows(store.root.uri).items() if row[0].startswith("graph_h")
+    ]
+    assert after == before
+    assert store_at(store.root.uri).manifest(None).current().pins[PERSON].version == 3
+    assert publish(commit=intent()).commit.parent == made.commit.commit_id
+
+
+def test_pins_without_a_commit_lose_to_a_publish_that_moved_the_head(store, publish, path):
+    publish(commit=intent())
+    manifest = store.manifest(None)
+    seen, address = manifest.current(), manifest.head_address
+    writer = Ledger.open(store.datasets, manifest.ref, seen.manifest_version)
+    moved = store_at(path)
+    moved.publisher.publish(moved.manifest(None), Publication({}, (), commit=intent()))
+    rows = to_arrow([pin(PERSON, 2), HeadRow(None, seen.head.commit_id)])
+    with pytest.raises(Conflict):
+        writer.upsert(rows, "object_id", address)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_of_two_publishes_on_one_version_exactly_one_succeeds(store, publish, first):
     """An append beside the replaced head and an upsert refuse each other, in either order."""

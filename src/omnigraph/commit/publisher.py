@@ -369,11 +369,15 @@ class _Attempts:
                 intent.extra,
             )
             rows.append(commit)
-        if commit is None or not intents:
-            return rows, version, None, None
         replaced = self._manifest.head_address or _UNKNOWN if self._adds_only(state) else None
+        if commit is None or not rows:
+            return rows, version, None, None
+        if not intents and (replaced in (None, _UNKNOWN) or commit.branch != self._manifest.branch):
+            return rows, version, None, None
+        # Without a commit the head stays, and is written again: Lance refuses the version if
+        # another publisher has replaced the head meanwhile, and no row has to be read.
         head = HeadRow(commit.branch, commit.commit_id, commit.parent)
-        return [*rows, head], version, commit, replaced
+        return [*rows, head], version, commit if intents else None, replaced
 
     def _adds_only(self, state: ManifestState) -> bool:
         """Whether every row is new, except for the head of the branch."""
