@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from omnigraph import Graph
+from omnigraph.errors import ServerNotReady
 from omnigraph.server.access import RunState
 from omnigraph.server.admission import WriteCaps
 from omnigraph.server.bodies import BodyTimes
@@ -490,6 +491,22 @@ def test_a_reload_revokes_tokens_and_rights(serving):
     serving.tokens.write_text(json.dumps(TOKENS))
     serving.become(RunState.POLICY)
     serving.send("writer", query, KB).ok()
+
+
+def test_a_refused_reload_names_no_file(serving):
+    serving.become(RunState.POLICY)
+
+    async def refuse() -> None:
+        raise ServerNotReady("bearer tokens: cannot read '/etc/tokens.json'")
+
+    serving.server.process.reload = refuse
+    try:
+        answer = serving.send("lead", SERVER_REQUESTS["reload"])
+    finally:
+        serving.server.process.reload = None
+    answer.fails(409, "the old state stays in force", code="conflict")
+    assert b"tokens.json" not in answer.body
+    assert answer.json["reason"] == "reload_refused"
 
 
 def test_every_decision_is_logged_with_its_rule_and_without_data(serving):

@@ -15,6 +15,7 @@ from omnigraph.errors import (
     MergeConflicts,
     OmniGraphError,
     PreconditionFailed,
+    ServerNotReady,
 )
 from omnigraph.exhaustion import as_memory_exceeded
 from omnigraph.settings import Settings
@@ -98,8 +99,10 @@ def report_error(error: BaseException) -> int:
     if not isinstance(error, OmniGraphError):
         error = as_memory_exceeded(error) or error
     if isinstance(error, OmniGraphError):
+        message = message_for_options(error)
         code = terminal.fail(
-            message_for_options(error),
+            # Each line is one diagnostic.
+            message.splitlines() if isinstance(error, ServerNotReady) else message,
             hint=hint_for_options(error.hint),
             code=error.code,
             exit_code=_exit_code(error),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import omnigraph
 from omnigraph.commit.rows import FORMAT_VERSION
+from omnigraph.errors import ServerNotReady
 from omnigraph.server.calls import Call, Reply
 from omnigraph.server.errors import RequestRefused
 from omnigraph.server.heads import API_VERSION
@@ -63,7 +64,16 @@ async def reload(call: Call) -> Reply:
     """Read tokens, policies and the list of graphs again; in force everywhere on return."""
     if call.process.reload is None:
         raise RequestRefused(501, "reload_unavailable", "this server cannot reload")
-    await call.process.reload()
+    try:
+        await call.process.reload()
+    except ServerNotReady as error:
+        # The reason names files of the server, so it is only in the log.
+        raise RequestRefused(
+            409,
+            "reload_refused",
+            "the reload was refused, and the old state stays in force",
+            hint="the log of the server says why",
+        ) from error
     state = call.process.state
     return Reply.json(
         ReloadOutput(state.digest, state.revision, len(state.graphs), len(state.unserved))
