@@ -128,6 +128,7 @@ class _Exchange:
                 headers=(("allow", match.allowed),),
             )
         self._route = route
+        self._scope["omnigraph.route"] = route.path
         path = dict(zip(route.parameters, match.values, strict=True))
         if route.scope != "open":
             self._actor = heads.authenticate(self._headers, self._state.tokens)

@@ -19,12 +19,12 @@ from omnigraph.server.app import create_app
 from omnigraph.server.boot import check_served
 from omnigraph.server.control import OpenedGraphs, ReloadFailure
 from omnigraph.server.generation import Generation
-from omnigraph.server.lanes import Lanes
 from omnigraph.server.lifecycle import ProcessParts
 from omnigraph.server.metrics import GraphCounts
 from omnigraph.server.opening import OpenedPlan, open_graphs
 from omnigraph.server.request_log import WARNING
 from omnigraph.server.state import Role, ServedGraph, ServerProcess, ServerState
+from omnigraph.server.tracing import Instrumented, InstrumentedLanes, Tracing
 from omnigraph.settings import Settings
 
 _RUN_STATES: Mapping[RunState, Literal["open", "default_deny", "policy"]] = {
@@ -40,7 +40,8 @@ class GraphApplication:
     def __init__(self, parts: ProcessParts) -> None:
         self._parts = parts
         self._settings = Settings.from_environ()
-        self._lanes = Lanes(observer=parts.metrics)
+        self._tracing = Tracing.from_config(parts.config)
+        self._lanes = InstrumentedLanes(self._tracing, parts.metrics)
         self._process: ServerProcess | None = None
         self._asgi: ASGIApp | None = None
         self._prepared: ServerState | None = None
@@ -74,7 +75,7 @@ class GraphApplication:
             reload=parts.host.reload,
             gather_metrics=parts.host.gather_metrics,
         )
-        self._asgi = create_app(self._process)
+        self._asgi = Instrumented(create_app(self._process), self._process, self._tracing)
         parts.metrics.on_collect(self._counts)
         parts.metrics.on_gauges(self._gauges)
         return OpenedGraphs(tuple(state.graphs), tuple(state.unserved))
@@ -221,3 +222,5 @@ class GraphApplication:
         self._lanes.close()
         graphs = [served.graph for served in self.process.state.graphs.values()]
         await asyncio.gather(*(asyncio.to_thread(graph.close) for graph in graphs))
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)

@@ -16,6 +16,7 @@ import signal
 import socket
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Literal
 
 import uvloop
@@ -119,7 +120,8 @@ class Worker:
             order = await self._channel.order()
             if isinstance(order, LoadApplication):
                 # Takes most of the time of a start; graphs may be opened by another process first.
-                importlib.import_module(order.application.partition(":")[0])
+                with suppress(Exception):  # reported when it is created
+                    importlib.import_module(order.application.partition(":")[0])
             elif isinstance(order, Configure):
                 return order
 

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing, StorageUnavailable
-from omnigraph.records import dataclass
 from omnigraph.storage.durable import Durability
 from omnigraph.storage.objects.ahead import RequestsAhead
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.local import LocalObjects, ObjectInfo, is_internal
 from omnigraph.storage.objects.paths import OnLink, Root, refuse_link, refuse_links, walk
+from omnigraph.storage.objects.traffic import StoreTraffic
 
 if TYPE_CHECKING:
     from omnigraph.storage.objects.s3 import S3Objects
@@ -37,20 +37,6 @@ class Versioned(NamedTuple):
     modified: datetime
 
 
-@dataclass(slots=True)
-class Traffic:
-    """The number of calls of a store, by kind."""
-
-    reads: int = 0
-    writes: int = 0
-    lists: int = 0
-    deletes: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.reads + self.writes + self.lists + self.deletes
-
-
 class ObjectStore:
     """Text objects by path relative to the root, such as ``__recovery/01H….json``."""
 
@@ -58,7 +44,7 @@ class ObjectStore:
 
     def __init__(self, root: Root, durability: Durability = Durability.DISK) -> None:
         self.root = root
-        self.traffic = Traffic()
+        self.traffic = StoreTraffic()
         self._ahead = RequestsAhead()
         if root.is_local:
             self.backend = LocalObjects(root, synced=durability is Durability.DISK)
