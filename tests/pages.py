@@ -80,7 +80,7 @@ def query_names(text: str) -> list[str]:
 def run(command: str, directory: Path) -> str:
     """What a line of a shell prints, on both streams; ``omnigraph`` is that of this tree."""
     program = f"{shlex.quote(sys.executable)} -m omnigraph.cli"
-    line = re.sub(r"(^|\| )omnigraph\b", rf"\1{program}", command)
+    line = re.sub(r"(^|\| |; |^[A-Z_]+=\S+ )omnigraph\b", rf"\1{program}", command)
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=directory,
@@ -98,7 +98,8 @@ def run_inside(command: str, directory: Path) -> str:
     words = shlex.shlex(command, posix=True, punctuation_chars=True)
     words.whitespace_split = True
     program, *arguments = words
-    if program != "omnigraph" or any(set(word) <= set("();<>|&") for word in arguments):
+    needs_shell = "$(" in command or any(set(word) <= set("();<>|&") for word in arguments)
+    if program != "omnigraph" or needs_shell:
         return run(command, directory)
     both = io.BytesIO()
     # As in a process with a pipe: one stream is written when it is full, the other at once.
