@@ -21,6 +21,7 @@ edge E: N -> N
 @pytest.fixture(autouse=True)
 def three(monkeypatch):
     monkeypatch.setattr(threads, "WORKERS", 3)
+    monkeypatch.setattr(threads, "FEWEST", 2)
 
 
 def workers():
@@ -68,9 +69,10 @@ def test_the_error_of_the_first_failed_item_is_raised_and_no_more_are_begun():
 
 
 def test_a_block_does_not_spread_its_own_blocks():
-    assert can_spread()
-    assert not any(in_order(lambda _: can_spread(), range(5)))
-    assert can_spread()
+    assert can_spread(threads.FEWEST)
+    assert not can_spread(threads.FEWEST - 1)
+    assert not any(in_order(lambda _: can_spread(threads.FEWEST), range(5)))
+    assert can_spread(threads.FEWEST)
 
 
 def test_without_another_thread_the_caller_does_the_work(monkeypatch):
@@ -117,7 +119,7 @@ TEXTS = {
 def test_rows_and_their_order_do_not_depend_on_threads(graph, name, monkeypatch):
     text = f"query q() {{ {TEXTS[name]} }}"
     monkeypatch.setattr(blocks, "ROWS", 50)
-    monkeypatch.setattr(blocks, "_FEW_NODES", 0)
+    monkeypatch.setattr(blocks, "FEW_NODES", 0)
     used = []
     real = threads.in_order
     monkeypatch.setattr(threads, "in_order", lambda *given: used.append(1) or real(*given))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand, Intersect, NodeScan, PlanStep, RowFilter
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers
-from omnigraph.read.legs import FEW_STARTS, tested
+from omnigraph.read.legs import FEW_STARTS, leads_of
 from omnigraph.read.reach import most_starts
 from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
@@ -31,20 +31,38 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource
 
-ROWS = 1 << 20
-"""More output rows than this are divided, into blocks of half as many: two may be in work.
+ROWS = 1 << 19
+"""More output rows than this are divided, into blocks of half as many.
 
-The size does not depend on the number of threads, because the order of rows may depend on it.
+The arrays of a larger block are returned to the system after each step, and every page of the next
+ones is a fault: a block twice as large takes twice as long for a row. The size does not depend on
+the number of threads, because the order of rows may depend on it.
 """
 BYTES = 64 << 20
 """The approximate size of the values of a block."""
 FEW_VALUES = 8_192
 """Up to this many values are read at once, whatever their width."""
-# Results for at most this many nodes are not stored.
-_FEW_NODES = 4_096
+FEW_NODES = 4_096
+"""Results for at most this many nodes are not stored."""
 
 
-def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
+class FrameBlocks:
+    """Consecutive rows of a frame; each block begins at one of the given rows."""
+
+    def __init__(self, frame: Frame, begins: Sequence[int]) -> None:
+        self._frame = frame
+        self._begins = begins
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __iter__(self) -> Iterator[Frame]:
+        frame = self._frame
+        for begin, end in itertools.pairwise(itertools.chain(self._begins, [frame.rows])):
+            yield frame.slice(begin, end - begin)
+
+
+def blocks(frame: Frame, counts: int | Ints) -> FrameBlocks | None:
     """Blocks of rows with at most about ``ROWS`` output rows; ``None`` if one block is enough.
 
     ``counts`` is the number of output rows of each row, or one number for all rows.
@@ -53,12 +71,9 @@ def blocks(frame: Frame, counts: int | Ints) -> Iterator[Frame] | None:
         size = max(ROWS // max(counts, 1), 1)
         if frame.rows <= size:
             return None
-        size = max(size // 2, 1)
-        return (frame.slice(start, size) for start in range(0, frame.rows, size))
+        return FrameBlocks(frame, range(0, frame.rows, max(size // 2, 1)))
     ranges = cuts(counts)
-    if len(ranges) < 2:
-        return None
-    return (frame.slice(start, end - start) for start, end, _ in ranges)
+    return None if len(ranges) < 2 else FrameBlocks(frame, [begin for begin, _, _ in ranges])
 
 
 def cuts(counts: Ints) -> list[tuple[int, int, int]]:
@@ -67,7 +82,7 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
     An item that exceeds the size of a block on its own ends its range.
 
     >>> cuts(np.array([5, ROWS, 7]))
-    [(0, 2, 1048581), (2, 3, 7)]
+    [(0, 2, 524293), (2, 3, 7)]
     """
     ends = np.cumsum(counts)
     if not len(ends) or ends[-1] <= ROWS:
@@ -81,9 +96,7 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
     ]
 
 
-def step_blocks(
-    run: Run, step: PlanStep, frame: Frame, live: frozenset[str]
-) -> Iterator[Frame] | None:
+def step_blocks(run: Run, step: PlanStep, frame: Frame, live: frozenset[str]) -> FrameBlocks | None:
     """The blocks of rows to run a step on, one by one; ``None`` to run it on all rows at once."""
     match step:
         case NodeScan():
@@ -91,14 +104,18 @@ def step_blocks(
         case Expand() | Connect():
             return blocks(frame, _degrees(run, step, frame, live))
         case Intersect():
-            return blocks(frame, tested(run, step, frame))
+            leads = leads_of(run, step, frame)
+            pieces = None if leads is None else blocks(frame, leads.tested)
+            if leads is not None and pieces is None:
+                run.keep_leads(step, frame, leads)
+            return pieces
         case RowFilter():
             return _value_blocks(run, frame, step.condition)
         case _:
             return blocks(frame, 1)
 
 
-def _value_blocks(run: Run, frame: Frame, condition: typed.TypedExpr) -> Iterator[Frame] | None:
+def _value_blocks(run: Run, frame: Frame, condition: typed.TypedExpr) -> FrameBlocks | None:
     """Blocks of rows for which a condition reads at most about ``BYTES`` of values."""
     if frame.rows <= FEW_VALUES:
         return None
@@ -127,7 +144,9 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
     numbers, direction = run.numbers(frame, step.src), str(step.direction)
     if step.edge_variable is not None:
         return index.edge_adjacency(direction).degrees(numbers)
-    return index.adjacency(direction).degrees(numbers)
+    adjacency = index.adjacency(direction)
+    # Few rows are never divided, whatever they are.
+    return 1 if frame.rows * adjacency.most <= ROWS else adjacency.degrees(numbers)
 
 
 def _most_reached(run: Run, step: Expand | Connect, source: EdgeSource, frame: Frame) -> int:
@@ -216,7 +235,7 @@ class Memo(Generic[_Value]):
 
         A block that needs the same nodes as another one waits for its results.
         """
-        if len(numbers) <= _FEW_NODES and not len(self._answered):
+        if len(numbers) <= FEW_NODES and not len(self._answered):
             unique, inverse = np.unique(numbers, return_inverse=True)
             return ask(unique)[inverse]
         size = int(numbers.max()) + 1

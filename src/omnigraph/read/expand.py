@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.plan.nodes import Connect, Expand, Intersect
-from omnigraph.read.blocks import cuts
+from omnigraph.read import blocks
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, times
 from omnigraph.read.legs import LegTests, leads
 from omnigraph.read.reach import Reached, Step, reach
@@ -104,7 +104,7 @@ class Traversal:
         adjacency = self.adjacency()
 
         def hop(sources: Sources) -> Iterator[tuple[Ints, Numbers]]:
-            for start, end, count in self._guard.between(cuts(adjacency.degrees(sources))):
+            for start, end, count in self._guard.between(blocks.cuts(adjacency.degrees(sources))):
                 self._guard.hold(count * _ROW_BYTES)
                 owners, targets = adjacency.neighbours(sources[start:end])
                 yield (owners + start if start else owners), targets
@@ -129,7 +129,10 @@ def _traversal(run: Run, step: Expand | Connect, frame: Frame) -> tuple[Traversa
     if source is None or not frame.rows:
         return None
     starts = run.numbers(frame, step.src)
-    count = len(distinct(starts)) if 1 < len(starts) < _FEW_STARTS else len(starts)
+    count = len(starts)
+    # With an adjacency in memory the number of starts is only reported.
+    if 1 < count < _FEW_STARTS and (run.profiled or source.cached_index() is None):
+        count = len(distinct(starts))
     traversal = Traversal(run, step, source, count)
     return None if traversal.is_empty else (traversal, starts)
 
@@ -152,7 +155,7 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
     run.guard.check()
     kept = _selected(run, step, traversal.is_complete, targets)
     if kept is not None:
-        owners, targets = owners[kept], targets[kept]
+        owners, targets = owners.take(kept), targets.take(kept)
     if not is_needed:
         return counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
     run.guard.hold(len(owners) * (frame.width + 8))
@@ -172,35 +175,39 @@ def _no_rows(frame: Frame, step: Expand | Connect, dst: str | None = None) -> Fr
 
 def counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     """Keep the rows that reach a node, or weight them by their count; the nodes are not needed."""
-    reached = counts > 0
-    kept = frame.where(reached)
+    reached = np.flatnonzero(counts)
+    kept = frame if len(reached) == frame.rows else frame.take(reached)
     if not weighted:
         return kept
-    weights = times(kept.counts(), counts[reached])
+    weights = times(kept.counts(), counts.take(reached))
     return Frame(kept.rows, kept.nodes, kept.edges, kept.values, weights)
 
 
 def _selected(
     run: Run, step: Expand | Intersect, is_complete: bool, targets: Numbers
-) -> Mask | None:
-    """Which targets exist and pass the filters of the step; ``None`` if all do."""
+) -> Ints | None:
+    """The indices of targets that exist and pass the step's filters; ``None`` if all do."""
     if not len(targets) or (not step.dst_filters and is_complete):
         return None
     nodes = run.nodes(step.dst_type)
     assert nodes is not None
 
-    def passing(unique: Numbers) -> Mask:
-        frame = Frame(len(unique), {step.dst: unique})
-        if not is_complete:
-            frame = frame.where(nodes.present(unique))
+    def passing(numbers: Numbers) -> Mask:
+        frame = Frame(len(numbers), {step.dst: numbers})
+        passed = None if is_complete else nodes.present(numbers)
         for condition in step.dst_filters:
             run.guard.check()
-            frame = frame.where(keeps(run, frame, condition))
-        passed = np.zeros(int(unique[-1]) + 1, bool)
-        passed[frame.nodes[step.dst]] = True
-        return passed[unique]
+            if passed is None:
+                passed = keeps(run, frame, condition)
+            else:
+                kept = np.flatnonzero(passed)
+                passed[kept] = keeps(run, frame.take(kept), condition)
+        assert passed is not None
+        return passed
 
-    return run.memo(step).lookup(targets, passing)
+    # Of a few targets the same ones are not looked for.
+    is_few = len(targets) <= blocks.FEW_NODES
+    return np.flatnonzero(passing(targets) if is_few else run.memo(step).lookup(targets, passing))
 
 
 def _expand_edges(
@@ -213,7 +220,7 @@ def _expand_edges(
     run.guard.check()
     kept = _selected(run, step, traversal.is_complete, targets)
     if kept is not None:
-        owners, targets, rows = owners[kept], targets[kept], rows[kept]
+        owners, targets, rows = owners.take(kept), targets.take(kept), rows.take(kept)
     result = frame.take(owners)
     result.nodes[step.dst] = targets
     result.edges[step.edge_variable] = rows
@@ -234,9 +241,9 @@ def connect(run: Run, step: Connect, frame: Frame) -> Frame:
     dst = run.numbers(frame, step.dst)
     if step.edge_variable is not None:
         owners, targets, rows = traversal.edges(src)
-        kept = targets == dst[owners]
-        result = frame.take(owners[kept])
-        result.edges[step.edge_variable] = rows[kept]
+        kept = np.flatnonzero(targets == dst.take(owners))
+        result = frame.take(owners.take(kept))
+        result.edges[step.edge_variable] = rows.take(kept)
         for condition in step.edge_filters:
             result = result.where(keeps(run, result, condition))
         return result
@@ -276,7 +283,7 @@ def intersect(
             rows = connect(run, join, rows)
         return rows
     legs = [LegTests(join.source, join.direction, starts) for join, starts in begun]
-    lead, tested = leads(legs)
+    lead, tested = run.take_leads(step, frame) or leads(legs)
     run.guard.hold(int(tested.sum()) * _ROW_BYTES)
     pieces: list[tuple[Ints, Numbers]] = []
     for number, leg in enumerate(legs):
@@ -287,26 +294,27 @@ def intersect(
         if len(rows_led) == frame.rows:
             owners, targets = leg.adjacency.neighbours(leg.starts)
         else:
-            owners, targets = leg.adjacency.neighbours(leg.starts[rows_led])
-            owners = rows_led[owners]
+            owners, targets = leg.adjacency.neighbours(leg.starts.take(rows_led))
+            owners = rows_led.take(owners)
         for other in legs:
             if other is not leg and len(owners):
-                kept = other.joins(owners, targets)
-                owners, targets = owners[kept], targets[kept]
+                kept = np.flatnonzero(other.joins(owners, targets))
+                owners, targets = owners.take(kept), targets.take(kept)
         pieces.append((owners, targets))
-    owners = np.concatenate([piece[0] for piece in pieces])
-    targets = np.concatenate([piece[1] for piece in pieces])
+    if len(pieces) > 1:
+        owners = np.concatenate([piece[0] for piece in pieces])
+        targets = np.concatenate([piece[1] for piece in pieces])
     is_complete = any(traversal.is_complete for traversal, _ in begun)
     kept_targets = _selected(run, step, is_complete, targets)
     if kept_targets is not None:
-        owners, targets = owners[kept_targets], targets[kept_targets]
+        owners, targets = owners.take(kept_targets), targets.take(kept_targets)
     if step.dst not in live:
         return counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
     run.guard.hold(len(owners) * (frame.width + 8))
     if len(pieces) > 1:
         # The order of the rows does not depend on which source led which of them.
         order = np.argsort(owners, kind="stable")
-        owners, targets = owners[order], targets[order]
+        owners, targets = owners.take(order), targets.take(order)
     result = frame.keeping(live).take(owners)
     result.nodes[step.dst] = targets
     return result

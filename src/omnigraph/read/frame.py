@@ -59,10 +59,10 @@ class Frame:
         taken = arrow_view(indices) if self.values else None
         return Frame(
             len(indices),
-            {name: column[indices] for name, column in self.nodes.items()},
-            {name: column[indices] for name, column in self.edges.items()},
+            {name: column.take(indices) for name, column in self.nodes.items()},
+            {name: column.take(indices) for name, column in self.edges.items()},
             {key: column.take(taken) for key, column in self.values.items()},
-            None if self.weights is None else self.weights[indices],
+            None if self.weights is None else self.weights.take(indices),
         )
 
     def where(self, mask: Mask) -> Frame:

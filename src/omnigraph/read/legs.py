@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,8 @@ class LegTests:
     def joins(self, rows: Ints, targets: Numbers) -> Mask:
         """Whether the starts of some rows are joined with targets."""
         if self._reverse is not None:
-            return self._reverse.contains(targets, self.starts[rows])
-        return self.adjacency.contains(self.starts[rows], targets)
+            return self._reverse.contains(targets, self.starts.take(rows))
+        return self.adjacency.contains(self.starts.take(rows), targets)
 
 
 def _narrow_reverse(source: EdgeSource, direction: str) -> Adjacency | None:
@@ -56,8 +56,15 @@ def _narrow_reverse(source: EdgeSource, direction: str) -> Adjacency | None:
     return reverse if reverse.is_narrow else None
 
 
-def leads(legs: list[LegTests]) -> tuple[npt.NDArray[np.int8], Ints]:
-    """For each row the number of the leg that leads it, and how many nodes it tests.
+class Leads(NamedTuple):
+    """For each row the number of the leg that leads it, and how many nodes it tests."""
+
+    numbers: npt.NDArray[np.int8]
+    tested: Ints
+
+
+def leads(legs: list[LegTests]) -> Leads:
+    """The leg that leads each row.
 
     The neighbours of the leading leg are tested against the others, so it is the one with the
     fewest, unless the tests against it are much cheaper.
@@ -81,16 +88,16 @@ def leads(legs: list[LegTests]) -> tuple[npt.NDArray[np.int8], Ints]:
     totals = [cost.sum() for cost in spent]
     best = int(np.argmin(totals))
     if least.sum() > _WORTH_IT * totals[best]:
-        return np.full(len(lead), best, np.int8), degrees[best]
-    return lead, fewest
+        return Leads(np.full(len(lead), best, np.int8), degrees[best])
+    return Leads(lead, fewest)
 
 
-def tested(run: Run, step: Intersect, frame: Frame) -> Ints:
-    """The number of nodes that an intersection tests for each row."""
+def leads_of(run: Run, step: Intersect, frame: Frame) -> Leads | None:
+    """What leads the rows of an intersection; ``None`` if nothing has to be divided."""
     legs = []
     for leg in step.legs:
         source = run.edges(leg.edge_type)
         if source is None or (source.cached_index() is None and frame.rows <= FEW_STARTS):
-            return np.ones(frame.rows, np.int64)
+            return None
         legs.append(LegTests(source, str(leg.direction), run.numbers(frame, leg.src)))
-    return leads(legs)[1]
+    return leads(legs)

@@ -32,7 +32,7 @@ from omnigraph.plan.nodes import (
     Weigh,
 )
 from omnigraph.read import blocks
-from omnigraph.read.blocks import Memo
+from omnigraph.read.blocks import FrameBlocks, Memo
 from omnigraph.read.context import QueryContext
 from omnigraph.read.expand import connect, counted, expand, intersect
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, product, sums
@@ -45,6 +45,7 @@ from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
     from omnigraph.plan.prepared import PlanInfo
+    from omnigraph.read.legs import Leads
     from omnigraph.read.searches import Searches
     from omnigraph.topology.cache import Codes
 
@@ -88,6 +89,7 @@ class Run(EvalContext):
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo[np.bool_]] = {}
         self._joins: dict[int, tuple[Expand, tuple[Connect, ...]]] = {}
+        self._leads: dict[int, tuple[Frame, Leads]] = {}
         self._weights: dict[int, Memo[np.int64]] = {}
 
     @cached_property
@@ -192,14 +194,16 @@ class Run(EvalContext):
         frame: Frame,
         *,
         weighted: bool,
+        is_block: bool = False,
     ) -> Iterator[Frame]:
         """Run the steps in order; yields the output rows of each block.
 
         ``live`` are the variables needed after each step; ``weighted`` is whether it matters how
-        often a row occurs.
+        often a row occurs; ``is_block`` is whether the rows are a block for the first step.
         """
         for index, (step, needed) in enumerate(zip(steps, live, strict=True)):
-            after = self.run_step(step, frame, needed, weighted=weighted)
+            is_divided = is_block and index == 0
+            after = self.run_step(step, frame, needed, weighted=weighted, is_block=is_divided)
             if not isinstance(after, Frame):
                 yield from self._over(after, steps[index:], live[index:], weighted=weighted)
                 return
@@ -213,7 +217,7 @@ class Run(EvalContext):
 
     def _over(
         self,
-        pieces: Iterator[Frame],
+        pieces: FrameBlocks,
         steps: Sequence[PlanStep],
         live: Sequence[frozenset[str]],
         *,
@@ -224,24 +228,33 @@ class Run(EvalContext):
         from omnigraph.read import threads
 
         def run(block: Frame) -> Iterator[Frame]:
-            return self.frames(steps, live, block, weighted=weighted)
+            return self.frames(steps, live, block, weighted=weighted, is_block=True)
 
         # A profile times steps one after the other; a search keeps state between blocks. A single
         # step only copies rows, and waits for memory.
         is_spread = not (self.info.streams or self.profiled or self.info.has_search)
         is_long = len(steps) > 1 or isinstance(steps[0], Intersect)
-        if is_spread and is_long and threads.can_spread():
+        if is_spread and is_long and threads.can_spread(len(pieces)):
             GATE.release()
-            results: Iterator[Iterable[Frame]] = threads.in_order(lambda b: list(run(b)), pieces)
+            results: Iterable[Iterable[Frame]] = threads.in_order(lambda b: list(run(b)), pieces)
         else:
             results = map(run, pieces)
         for frames in results:
             yield from frames
 
     def run_step(
-        self, step: PlanStep, frame: Frame, live: frozenset[str], *, weighted: bool
-    ) -> Frame | Iterator[Frame]:
-        """Run one step on a frame, or return the blocks of rows to run it on."""
+        self,
+        step: PlanStep,
+        frame: Frame,
+        live: frozenset[str],
+        *,
+        weighted: bool,
+        is_block: bool = False,
+    ) -> Frame | FrameBlocks:
+        """Run one step on a frame, or return the blocks of rows to run it on.
+
+        A frame that ``is_block`` is not divided again.
+        """
         self.guard.check()
         if frame.rows > _MANY:
             GATE.release()
@@ -250,7 +263,9 @@ class Run(EvalContext):
             self._running.append(report)
             report.seconds -= time.perf_counter()
             report.storage -= self.reads()
-        pieces = blocks.step_blocks(self, step, frame, live) if frame.rows > 1 else None
+        pieces = None
+        if frame.rows > 1 and not is_block:
+            pieces = blocks.step_blocks(self, step, frame, live)
         after = frame
         if pieces is None:
             match step:
@@ -320,6 +335,15 @@ class Run(EvalContext):
         """The joins of an intersection, made once: results are cached by the identity of a step."""
         joins = self._joins.get(id(step))
         return joins or self._joins.setdefault(id(step), step.as_joins())
+
+    def keep_leads(self, step: Intersect, frame: Frame, leads: Leads) -> None:
+        """Keep what leads the rows of a frame, until the step runs on them."""
+        self._leads[id(step)] = frame, leads
+
+    def take_leads(self, step: Intersect, frame: Frame) -> Leads | None:
+        """What leads the rows of a frame, if it was kept; of another block it is not used."""
+        kept = self._leads.pop(id(step), None)
+        return kept[1] if kept is not None and kept[0] is frame else None
 
     def weights(self, step: Weigh) -> Memo[np.int64]:
         """The counts of a step for nodes of earlier blocks."""

@@ -33,6 +33,8 @@ def _cores() -> int:
 
 WORKERS = min(_cores(), _MOST_WORKERS)
 """The number of blocks that one query works on at a time."""
+FEWEST = 16
+"""Fewer blocks are done by one thread: others would cost as much as they save."""
 
 
 class _Worker(threading.local):
@@ -44,9 +46,9 @@ class _Worker(threading.local):
 _OWN = _Worker()
 
 
-def can_spread() -> bool:
-    """Whether the calling thread may spread work: a thread that works on a block does not."""
-    return WORKERS > 1 and not _OWN.is_worker
+def can_spread(blocks: int) -> bool:
+    """Whether so many blocks are spread; a thread that works on a block does not spread them."""
+    return WORKERS > 1 and blocks >= FEWEST and not _OWN.is_worker
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

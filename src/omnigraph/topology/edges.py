@@ -55,7 +55,7 @@ class Adjacency:
     offsets: Ints
     targets: Numbers
     _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    _deriving: Any = field(default_factory=threading.Lock, compare=False, repr=False)
+    _deriving: Any = field(default_factory=threading.RLock, compare=False, repr=False)
 
     @classmethod
     def of(cls, src: Numbers, dst: Numbers) -> Adjacency:
@@ -100,40 +100,45 @@ class Adjacency:
 
     def degrees(self, sources: Integers) -> Ints:
         """The number of neighbours of each source."""
-        clipped = np.minimum(sources, len(self.offsets) - 2)
-        counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
+        counts: Ints = self._counts.take(sources, mode="clip")
+        return counts
+
+    @property
+    def _counts(self) -> Ints:
+        """The number of neighbours of every source; the last one stands for numbers beyond."""
+        counts: Ints = self._once("counts", lambda: np.diff(self.offsets))
         return counts
 
     def neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
         """Every neighbour of each source, with the index of its source in the list."""
-        if len(sources) >= _FEW_TESTS and self._most == 1:
+        if len(sources) >= _FEW_TESTS and self.most == 1:
             return self._only_neighbours(sources)
-        clipped = np.minimum(sources, len(self.offsets) - 2)
-        starts, ends = self.offsets[clipped], self.offsets[clipped + 1]
+        starts, counts = self.offsets.take(sources, mode="clip"), self.degrees(sources)
+        ends = starts + counts
         if len(starts) and bool((starts[1:] == ends[:-1]).all()):
             # Consecutive sources, such as all of them, have consecutive neighbours.
-            owners = np.repeat(np.arange(len(starts)), ends - starts)
+            owners = np.repeat(np.arange(len(starts)), counts)
             return owners, self.targets[starts[0] : ends[-1]]
-        owners, indices = spread(starts, ends - starts)
-        return owners, self.targets[indices]
+        owners, indices = spread(starts, counts)
+        return owners, self.targets.take(indices)
 
     def _only_neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
         """The neighbour of each source that has one, if none has more: a column of the sources."""
         (column,) = self._once("slots", self._slots)
         targets: Numbers = column.take(sources, mode="clip")
         owners = np.flatnonzero(targets >= 0)
-        return owners, targets if len(owners) == len(targets) else targets[owners]
+        return owners, targets if len(owners) == len(targets) else targets.take(owners)
 
     @property
-    def _most(self) -> int:
+    def most(self) -> int:
         """The greatest number of neighbours of a source."""
-        most: int = self._once("most", lambda: int(np.diff(self.offsets).max(initial=0)))
+        most: int = self._once("most", lambda: int(self._counts.max()))
         return most
 
     @property
     def is_narrow(self) -> bool:
         """Whether every source has few neighbours, so that a test compares all of them."""
-        return self._most <= _FEW_NEIGHBOURS
+        return self.most <= _FEW_NEIGHBOURS
 
     def contains(self, src: Integers, dst: Integers) -> Mask:
         """For each pair, whether an edge joins it."""
@@ -154,7 +159,7 @@ class Adjacency:
         # Most pairs are not joined; a filter rejects nearly all of those.
         possible = np.flatnonzero(self._by_filter(src, dst))
         joined = np.zeros(len(src), bool)
-        src, dst = src[possible], dst[possible]
+        src, dst = src.take(possible), dst.take(possible)
         joined[possible] = among((np.asarray(src, np.int64) << 32) | dst, keys)
         return joined
 
@@ -172,7 +177,10 @@ class Adjacency:
 
         bits = self._once("filter", make)
         hashes = _hashes(src, dst, len(bits).bit_length() + 2)
-        is_set: Mask = (bits[hashes >> 3] >> (hashes & 7).astype(np.uint8)) & 1 == 1
+        words = bits.take(hashes >> 3)
+        words >>= (hashes & 7).astype(np.uint8)
+        words &= 1
+        is_set: Mask = words.view(bool)
         return is_set
 
     def _slots(self) -> Numbers:
@@ -197,9 +205,16 @@ class Adjacency:
 
         bits = self._once("bits", make)
         inside = (src < sources) & (dst < nodes)
-        positions = np.where(inside, src.astype(np.int64) * nodes + dst, 0)
-        is_set: Mask = (bits[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 == 1
-        return is_set & inside
+        positions = src.astype(np.int64) * nodes
+        positions += dst
+        if not inside.all():
+            positions[~inside] = 0
+        words = bits.take(positions >> 3)
+        words >>= (positions & 7).astype(np.uint8)
+        words &= 1
+        is_set: Mask = words.view(bool)
+        is_set &= inside
+        return is_set
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         """A derived structure, computed on first use."""
@@ -232,16 +247,14 @@ class EdgeAdjacency:
 
     def degrees(self, sources: Integers) -> Ints:
         """The number of edges of each source."""
-        clipped = np.minimum(sources, len(self.offsets) - 2)
-        counts: Ints = self.offsets[clipped + 1] - self.offsets[clipped]
-        return counts
+        ends: Ints = self.offsets.take(sources + 1, mode="clip")
+        return ends - self.offsets.take(sources, mode="clip")
 
     def edges(self, sources: Integers) -> tuple[Ints, Numbers, Ints]:
         """Every edge of each source: the index of the source, the target, the row."""
-        clipped = np.minimum(sources, len(self.offsets) - 2)
-        starts = self.offsets[clipped]
-        owners, indices = spread(starts, self.offsets[clipped + 1] - starts)
-        return owners, self.targets[indices], self.rows[indices]
+        starts = self.offsets.take(sources, mode="clip")
+        owners, indices = spread(starts, self.degrees(sources))
+        return owners, self.targets.take(indices), self.rows.take(indices)
 
 
 def _offsets(sources: Numbers) -> Ints:
