@@ -19,6 +19,7 @@ from omnigraph import Graph, Source
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.lang.query.checked import Direction
 from omnigraph.plan import order
+from omnigraph.plan.costs import FOLLOW, NARROW_TEST, TEST
 from omnigraph.plan.nodes import Intersect, Leg
 from omnigraph.plan.statistics import ColumnFacts, Degrees, TableFacts, TableStatistics
 from omnigraph.read import blocks, legs
@@ -297,12 +298,13 @@ def test_blocks_of_an_intersection_have_the_rows_of_the_leading_side(graph, monk
     monkeypatch.setattr(legs, "FEW_STARTS", 0)
     monkeypatch.setattr(legs, "_WORTH_IT", 2.0)
     monkeypatch.setattr(edges, "_FEW_NEIGHBOURS", 1)
-    # An edge is followed in each case; a test of `knows` costs 3, one of `lives` a half.
-    expected = np.where(knows * 1.5 <= lives * 4.0, knows, lives)
-    assert legs.tested(run, step, frame).tolist() == expected.tolist()
+    # An edge is followed in each case, and the other one is tested.
+    led_by_knows, led_by_lives = FOLLOW + NARROW_TEST, FOLLOW + TEST
+    expected = np.where(knows * led_by_knows <= lives * led_by_lives, knows, lives)
+    assert legs.leads_of(run, step, frame).tested.tolist() == expected.tolist()
     assert (expected > np.minimum(knows, lives)).any()
     monkeypatch.setattr(legs, "_WORTH_IT", 0.0)
-    assert legs.tested(run, step, frame).tolist() in (knows.tolist(), lives.tolist())
+    assert legs.leads_of(run, step, frame).tested.tolist() in (knows.tolist(), lives.tolist())
 
 
 def test_a_query_has_one_plan_whatever_the_order_of_its_clauses(graph):

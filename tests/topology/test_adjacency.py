@@ -57,6 +57,7 @@ def test_membership(few, bits, tests, pairs, requested):
     """By looking at each neighbour, by bits, and by a search, after a filter or without."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adjacencies, "_FEW_NEIGHBOURS", few)
+        patch.setattr(adjacencies, "_FEW_BITS", bits)
         patch.setattr(adjacencies, "_MOST_BITS", bits)
         patch.setattr(adjacencies, "_FEW_TESTS", tests)
         adjacency = Adjacency.of(*ends(pairs))

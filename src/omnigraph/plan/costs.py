@@ -12,11 +12,13 @@ from omnigraph.plan.live import used
 from omnigraph.plan.nodes import AntiJoin
 from omnigraph.records import dataclass
 
-# The cost of a row: to list it, to evaluate a condition on it, to produce it, to look its only
-# neighbour up.
-_LIST, SCAN, MAKE, _GATHER = 0.1, 1.0, 2.0, 0.5
-# The cost of testing a row for an edge: by comparing a few neighbours, or by a search.
-_NARROW_TEST, _TEST = 0.5, 1.5
+# Costs are in units of following an edge, which takes about 2.5 ns.
+FOLLOW = 1.0
+# The cost of a row: to list it, to evaluate a condition of a scan or of a pattern on it, to produce
+# it, to look its only neighbour up.
+_LIST, SCAN, _CONDITION, MAKE, _GATHER = 0.1, 1.0, 1.5, 2.0, 0.5
+# The cost of testing a row for an edge: by comparing a few neighbours, or by a filter and a search.
+NARROW_TEST, TEST = 0.6, 2.2
 # At most so many neighbours are compared one by one.
 _FEW_NEIGHBOURS = 4.0
 # Rows are in the order of the variable that was bound first; neighbours of others are scattered.
@@ -192,11 +194,11 @@ class BlockCosts(ABC):
         binding = self._binding(self._block.outer | frozenset(order), name)
         first = order[0] if order else self._first
         matched = rows * binding.matches
-        cost = _TEST * matched * len(binding.conditions)
+        cost = _CONDITION * matched * len(binding.conditions)
         for step in binding.absent:
             # Of one node, the inner pipeline runs once for each.
             starts = min(matched, self._size(name)) if used(step) == {name} else matched
-            cost += (_TEST + self._inner_cost(step, first or name)) * starts
+            cost += (_CONDITION + self._inner_cost(step, first or name)) * starts
         node = self._block.nodes[name]
         if not binding.ways:
             return cost + self._scan_cost(node) + MAKE * rows * self._rows[name]
@@ -214,7 +216,9 @@ class BlockCosts(ABC):
         outer = self._block.outer
         cost = sum(self._test_cost(edge) for edge in self._edges if edge.ends <= outer)
         visible = self._visible(outer)
-        return cost + _TEST * sum(typed.variables(c) <= visible for c in self._block.conditions)
+        return cost + _CONDITION * sum(
+            typed.variables(c) <= visible for c in self._block.conditions
+        )
 
     def _scan_cost(self, node: BlockNode) -> float:
         if self._names_nodes(node.variable):
@@ -231,7 +235,7 @@ class BlockCosts(ABC):
 
     def _test_cost(self, edge: BlockEdge) -> float:
         most = min(self._most(edge, edge.src), self._most(edge, edge.dst))
-        return _NARROW_TEST if most <= _FEW_NEIGHBOURS else _TEST
+        return NARROW_TEST if most <= _FEW_NEIGHBOURS else TEST
 
     def _loops(self, name: str) -> list[BlockEdge]:
         return [edge for edge in self._edges if edge.ends == {name}]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.plan.costs import FOLLOW, NARROW_TEST, TEST
 from omnigraph.topology.edges import BOTH, IN, OUT
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from omnigraph.read.sources import EdgeSource
     from omnigraph.topology.edges import Adjacency
 
-# The cost of testing a pair, in that of following an edge: by comparing a few neighbours, or by
-# a search.
-_NARROW_TEST, _TEST = 0.5, 3.0
 # One leg leads all rows unless leading each row by its cheapest one costs this share of it at most:
 # rows that are led by one leg are followed in their order, without being picked.
 _WORTH_IT = 0.9
@@ -38,7 +36,7 @@ class LegTests:
     def test_cost(self) -> float:
         """The cost of testing a pair, in that of following an edge."""
         is_narrow = self.adjacency.is_narrow or self._reverse is not None
-        return _NARROW_TEST if is_narrow else _TEST
+        return NARROW_TEST if is_narrow else TEST
 
     def joins(self, rows: Ints, targets: Numbers) -> Mask:
         """Whether the starts of some rows are joined with targets."""
@@ -70,7 +68,7 @@ def leads(legs: list[LegTests]) -> Leads:
     fewest, unless the tests against it are much cheaper.
     """
     tests = sum(leg.test_cost for leg in legs)
-    costs = [1.0 + tests - leg.test_cost for leg in legs]
+    costs = [FOLLOW + tests - leg.test_cost for leg in legs]
     is_even = min(costs) == max(costs)
     degrees = [leg.adjacency.degrees(leg.starts) for leg in legs]
     # With equal costs the numbers of neighbours are compared.

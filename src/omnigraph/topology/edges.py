@@ -18,18 +18,21 @@ import numpy.typing as npt
 from omnigraph.records import dataclass
 from omnigraph.topology.cache import TableCache
 from omnigraph.topology.nodes import Ids, NodeIndex, Numbers
-from omnigraph.topology.sets import Integers, Ints, Mask, among, without_repeats
+from omnigraph.topology.sets import Integers, Ints, Mask, without_repeats
 
 OUT, IN, BOTH = "out", "in", "both"
 _LOW = np.int64(0xFFFFFFFF)
 # With at most this many neighbours at any source, all of them are compared.
 _FEW_NEIGHBOURS = 4
-# Up to this many pairs of nodes, a bitmap with one bit per pair is used.
-_MOST_BITS = 1 << 28
+# Up to this many pairs of nodes, or if a filter is not much smaller, a bitmap with one bit per pair
+# is used; but not beyond the second number.
+_FEW_BITS, _MOST_BITS = 1 << 23, 1 << 28
 # Fewer pairs than this are looked up without a filter.
 _FEW_TESTS = 4_096
-# The bits of a filter for each edge, at least: one in as many false pairs passes.
+# The bits of a filter for each edge, at least, and the factors of its hashes: each of them lets one
+# in eight false pairs pass.
 _FILTER_BITS = 16
+_FACTORS = ((0x9E3779B1, 0x85EBCA77), (0xC2B2AE3D, 0x27D4EB2F))
 
 
 def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -41,11 +44,22 @@ def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return owners, indices
 
 
-def _hashes(src: Integers, dst: Integers, bits: int) -> npt.NDArray[np.uint32]:
+def _hashes(
+    src: Integers, dst: Integers, bits: int, factors: tuple[int, int]
+) -> npt.NDArray[np.uint32]:
     """Hashes of pairs with so many bits, at most 32."""
-    mixed = src.astype(np.uint32) * np.uint32(0x9E3779B1)
-    mixed ^= dst.astype(np.uint32) * np.uint32(0x85EBCA77)
+    mixed = src.astype(np.uint32) * np.uint32(factors[0])
+    mixed ^= dst.astype(np.uint32) * np.uint32(factors[1])
     return mixed >> np.uint32(max(32 - bits, 0))
+
+
+def _are_set(bits: npt.NDArray[np.uint8], positions: Integers) -> Mask:
+    """Whether the bits at some positions are set."""
+    words = bits.take(positions >> 3)
+    words >>= (positions & 7).astype(np.uint8)
+    words &= 1
+    is_set: Mask = words.view(bool)
+    return is_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,37 +165,49 @@ class Adjacency:
             return joined
         sources = len(self.offsets) - 2
         nodes = self._once("nodes", lambda: int(self.targets.max()) + 1)
-        if sources * nodes <= _MOST_BITS:
+        size = max(_FEW_BITS, 2 * _FILTER_BITS * len(self.targets))
+        if sources * nodes <= min(size, _MOST_BITS):
             return self._by_bits(src, dst, sources, nodes)
-        keys = self._once("keys", self._pairs)
         if len(src) < _FEW_TESTS:
-            return among((np.asarray(src, np.int64) << 32) | dst, keys)
+            return self._by_search(src, dst)
         # Most pairs are not joined; a filter rejects nearly all of those.
-        possible = np.flatnonzero(self._by_filter(src, dst))
+        possible = self._possible(src, dst)
         joined = np.zeros(len(src), bool)
-        src, dst = src.take(possible), dst.take(possible)
-        joined[possible] = among((np.asarray(src, np.int64) << 32) | dst, keys)
+        joined[possible] = self._by_search(src.take(possible), dst.take(possible))
         return joined
 
-    def _by_filter(self, src: Integers, dst: Integers) -> Mask:
-        """Whether pairs may be joined: one bit for each hash of a pair; false positives exist."""
+    def _by_search(self, src: Integers, dst: Integers) -> Mask:
+        """Look pairs up by a binary search among the neighbours of each source."""
+        low: Ints = self.offsets.take(src, mode="clip")
+        counts = self.degrees(src)
+        end = low + counts
+        high = end.copy()
+        for _ in range(int(counts.max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            is_less = (self.targets.take(middle, mode="clip") < dst) & (low < high)
+            np.copyto(low, middle + 1, where=is_less)
+            np.copyto(high, middle, where=~is_less)
+        joined: Mask = (low < end) & (self.targets.take(low, mode="clip") == dst)
+        return joined
+
+    def _possible(self, src: Integers, dst: Integers) -> Ints:
+        """The indices of pairs that may be joined: all of their hashes are marked in a filter."""
 
         def make() -> Integers:
             counts = np.diff(self.offsets)
             sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
             size = (len(self.targets) * _FILTER_BITS - 1).bit_length()
-            hashes = _hashes(sources, self.targets, size)
             bits = np.zeros(1 << max(size - 3, 0), np.uint8)
-            np.bitwise_or.at(bits, hashes >> 3, (1 << (hashes & 7)).astype(np.uint8))
+            for factors in _FACTORS:
+                hashes = _hashes(sources, self.targets, size, factors)
+                np.bitwise_or.at(bits, hashes >> 3, (1 << (hashes & 7)).astype(np.uint8))
             return bits
 
         bits = self._once("filter", make)
-        hashes = _hashes(src, dst, len(bits).bit_length() + 2)
-        words = bits.take(hashes >> 3)
-        words >>= (hashes & 7).astype(np.uint8)
-        words &= 1
-        is_set: Mask = words.view(bool)
-        return is_set
+        size = len(bits).bit_length() + 2
+        possible = np.flatnonzero(_are_set(bits, _hashes(src, dst, size, _FACTORS[0])))
+        hashes = _hashes(src.take(possible), dst.take(possible), size, _FACTORS[1])
+        return possible.take(np.flatnonzero(_are_set(bits, hashes)))
 
     def _slots(self) -> Numbers:
         """The first, second, ... neighbour of each source, -1 where there is none."""
@@ -209,12 +235,7 @@ class Adjacency:
         positions += dst
         if not inside.all():
             positions[~inside] = 0
-        words = bits.take(positions >> 3)
-        words >>= (positions & 7).astype(np.uint8)
-        words &= 1
-        is_set: Mask = words.view(bool)
-        is_set &= inside
-        return is_set
+        return _are_set(bits, positions) & inside
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
         """A derived structure, computed on first use."""
