@@ -76,6 +76,33 @@ def test_a_query_that_waits_too_long_runs_without_the_gate(monkeypatch):
     assert GATE.is_free
 
 
+@pytest.mark.parametrize("pause", [0.0, float("inf")], ids=["now and then", "in a row"])
+def test_the_gate_does_not_pass_after_each_of_many_queries_in_a_row(monkeypatch, pause):
+    """Another thread waits for a while first, and does not wait for the lock in the meantime."""
+    waited, asleep, gone = [], threading.Event(), threading.Event()
+    monkeypatch.setattr(gate, "_PAUSE", pause)
+
+    def wait():
+        waited.append(GATE.is_free)
+        asleep.set()
+        assert gone.wait(10)
+
+    def other():
+        with GATE:
+            pass
+
+    monkeypatch.setattr(gate, "_wait", wait)
+    thread = threading.Thread(target=other)
+    with GATE:
+        thread.start()
+        assert not pause or asleep.wait(10)
+    with GATE:
+        gone.set()  # the other thread did not take it
+    thread.join()
+    assert waited == ([False] if pause else [])
+    assert GATE.is_free
+
+
 @pytest.mark.parametrize("is_remote", [False, True], ids=["local", "s3"])
 def test_nobody_waits_at_the_gate_for_the_network(tmp_path, s3_root, monkeypatch, is_remote):
     """The state of a local graph is resolved behind the gate, that of a remote one in front."""
