@@ -42,6 +42,7 @@ VARIANTS = {
     "codes and candidates": {
         (run, "_FEW"): 0,
         (sources, "_CODED"): 0,
+        (sources, "_FEW_VALUES"): 0,
         (order, "_WORTH_IT"): 1,
         (searches, "_FEW"): 0,
     },

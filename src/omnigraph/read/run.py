@@ -170,11 +170,13 @@ class Run(EvalContext):
         pairs = ((self.source(variable), name) for variable, name in columns_read(expr))
         return sum(source.row_width([name]) for source, name in pairs if source is not None)
 
-    def codes(self, frame: Frame, expr: typed.TypedExpr) -> Codes | None:
+    def codes(self, frame: Frame, expr: typed.TypedExpr, *, few: bool = False) -> Codes | None:
         if not isinstance(expr, typed.Column) or expr.variable not in frame.nodes:
             return None
         source = self.nodes(self.types.get(expr.variable, ""))
-        return None if source is None else source.codes(expr.name, frame.nodes[expr.variable])
+        if source is None or (few and not source.has_few_values(expr.name)):
+            return None
+        return source.codes(expr.name, frame.nodes[expr.variable])
 
     def numbers(self, frame: Frame, variable: str) -> Numbers:
         """The numbers of a node variable; for directly scanned rows they are looked up by id."""

@@ -16,6 +16,7 @@ from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.blocks import kept_rows
 from omnigraph.read.frame import Frame
 from omnigraph.read.sources import ID, NodeSource
+from omnigraph.read.values import is_text_equality
 from omnigraph.topology.nodes import NodeIndex
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _by_table(
     if index is not None and all(_is_cached(source, index, condition) for condition in filters):
         run.note({"by": "memory"})
         frame = Frame(index.cache.rows, {name: index.numbers})
-        for condition in filters:
+        for condition in _short_first(source, filters):
             frame = kept_rows(run, frame, condition)
         return frame
     run.note({"by": "storage", "pushed": len(filters)})
@@ -104,6 +105,25 @@ def _by_table(
         return Frame(len(rows), {name: index.numbers_of_rows(numpy_view(rows))})
     texts = _column(run, source.table().scan([ID], pushed), ID, pa.string())
     return Frame(len(texts), {name: source.ids.numbers(texts)})
+
+
+def _short_first(
+    source: NodeSource, filters: Sequence[typed.TypedExpr]
+) -> Sequence[typed.TypedExpr]:
+    """The conditions on numbers and codes at once; texts are then read for the rows that pass."""
+    if len(filters) < 2:
+        return filters
+    short, others = list[typed.TypedExpr](), list[typed.TypedExpr]()
+    for condition in filters:
+        (short if _is_short(source, condition) else others).append(condition)
+    return [typed.And(tuple(short)), *others] if len(short) > 1 else [*short, *others]
+
+
+def _is_short(source: NodeSource, condition: typed.TypedExpr) -> bool:
+    columns = [part for part in typed.walk(condition) if isinstance(part, typed.Column)]
+    if is_text_equality(condition):
+        return source.has_few_values(columns[0].name)
+    return all(column.type.scalar.is_numeric and not column.type.is_list for column in columns)
 
 
 def _column(

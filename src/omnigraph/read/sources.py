@@ -38,6 +38,8 @@ ID = "id"
 _SMALL = 20_000
 # From this many rows on, values are compared and grouped by codes.
 _CODED = 20_000
+# A column has few values if there is one for so many rows.
+_FEW_VALUES = 16
 # More rows than this are not looked up by their ids one by one.
 _MOST_LOOKUPS = 1_024
 # A column is read completely if more than one in this many of its rows is needed.
@@ -197,6 +199,12 @@ class NodeSource(_Source["NodeType", NodeIndex]):
         if not index.cache.has(name) and not self.is_worth_caching(name, len(numbers)):
             return None
         return index.codes(name, numbers)
+
+    def has_few_values(self, name: str) -> bool:
+        """Whether a column is known to have few distinct values, so that its codes are compared."""
+        index = self.cached_index()
+        facts = None if index is None else index.cache.measures.facts.columns.get(name)
+        return facts is not None and facts.distinct * _FEW_VALUES <= self.rows
 
     def _take(
         self, index: NodeIndex, names: Sequence[str], numbers: Numbers

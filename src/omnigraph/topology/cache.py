@@ -44,6 +44,13 @@ class Codes(NamedTuple):
     codes: Numbers
     size: int
     null: int
+    values: pa.Array
+    """The value of each code."""
+
+    def code_of(self, value: pa.Scalar) -> int:
+        """The code of a value; -1 if no row has it."""
+        code: int = pc.index(self.values, value).as_py()
+        return code
 
 
 class TableCache:
@@ -52,11 +59,13 @@ class TableCache:
     Rows have positions: the order of a scan, from 0.
     """
 
-    def __init__(self, table: Table, before: TableCache | None = None) -> None:
+    def __init__(
+        self, table: Table, before: TableCache | None = None, measures: Measures | None = None
+    ) -> None:
         self.table = table
         self.fragments: tuple[FragmentInfo, ...] = table.fragments()
         shared: dict[str, FragmentCache] = {}
-        self.measures = Measures()
+        self.measures = measures if measures is not None and before is None else Measures()
         # In another schema the same name may belong to another column.
         if before is not None and before.table.layout == table.layout:
             shared = {entry.signature: entry for entry in before.entries}
@@ -146,6 +155,7 @@ class TableCache:
                 numpy_view(encoded.indices),
                 len(encoded.dictionary),
                 -1 if null is None else null,
+                encoded.dictionary,
             )
             self._codes[name] = codes
         return codes

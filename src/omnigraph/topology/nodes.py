@@ -191,6 +191,8 @@ class NodeIndex:
     def codes(self, name: str, numbers: npt.NDArray[np.integer]) -> Codes | None:
         """Codes of a column for some numbers; ``None`` if a node is missing."""
         column = self.cache.codes(name)
+        if numbers is self.numbers:
+            return column
         by_number = self._coded.get(name)
         if by_number is None or len(by_number) < len(self.ids):
             positions = self.positions(np.arange(len(self.ids)))
@@ -200,7 +202,7 @@ class NodeIndex:
         codes: Numbers = by_number[numbers]
         if len(codes) and codes.min() == _ABSENT:
             return None
-        return Codes(codes, column.size, column.null)
+        return column._replace(codes=codes)
 
     def row_ids(self, numbers: npt.NDArray[np.integer]) -> RowIds:
         """The row id of each number; all nodes must exist."""

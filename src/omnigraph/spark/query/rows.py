@@ -199,7 +199,7 @@ class WorkerRun(EvalContext):
     ) -> dict[str, pa.Array]:
         return self.table(variable).values(names, row_ids_in(frame, variable))
 
-    def codes(self, frame: Frame, expr: typed.TypedExpr) -> None:
+    def codes(self, frame: Frame, expr: typed.TypedExpr, *, few: bool = False) -> None:
         """No dictionary codes: values are compared directly."""
         return
 
