@@ -13,7 +13,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.storage.objects.derived import FOLDER, DerivedFiles
 from omnigraph.storage.tables.table import Table
-from omnigraph.topology import persisted
+from omnigraph.topology import measures, persisted
 from omnigraph.topology.edges import Adjacency
 from tests.topology.conftest import add, join
 
@@ -286,3 +286,56 @@ def test_either_direction_of_an_older_version_or_damaged_is_merged_again(people,
         flip(path)
     with Graph.open(people.uri, "r") as other:
         assert neighbours(other) == ["a", "c", "d"]
+
+
+# -- facts ------------------------------------------------------------------------------------
+
+
+def facts(graph, key):
+    pin = graph._handle.store.manifest(None).current().pins[key]
+    return graph._handle.topology.facts(pin.location)
+
+
+def test_the_first_plan_of_a_new_process_knows_what_an_earlier_one_measured(people):
+    traversed(people)
+    ages = "query q() { match { $a: Person  $a.age > 3  $a knows $b } return { $b.name } }"
+    for _ in range(2):
+        people.query(ages).rows()
+    measured = {key: facts(people, key) for key in ("edge:Knows", "node:Person")}
+    assert measured["edge:Knows"].degrees is not None
+    assert "age" in measured["node:Person"].columns
+    people.close()
+    for mode in ("r", "rw"):
+        with Graph.open(people.uri, mode=mode) as again:
+            assert {key: facts(again, key) for key in measured} == measured
+            plan = again.snapshot().explain(ages).to_json()
+            assert {"Knows", "Person"} <= plan["statistics"].keys()
+
+
+def test_facts_are_not_measured_again_until_the_table_has_changed(people, monkeypatch):
+    traversed(people)
+    people.close()
+    calls = []
+    real = measures.measured_degrees
+    monkeypatch.setattr(
+        measures, "measured_degrees", lambda *a, **k: calls.append(1) or real(*a, **k)
+    )
+    with Graph.open(people.uri) as again:
+        traversed(again)
+        assert calls == []
+        join(again, ("c", "a"))
+        traversed(again)
+        assert calls == [1]
+
+
+def test_damaged_or_foreign_facts_are_as_none(people):
+    traversed(people)
+    people.close()
+    derived = DerivedFiles(people._handle.store.objects)
+    for about in ({}, {"facts": {"columns": {"age": {"odd": 1}}, "degrees": None}, "rows": {}}):
+        for each in files(people):
+            if each.startswith("facts-"):
+                derived.write(each, {}, about)
+        with Graph.open(people.uri, mode="r") as again:
+            assert facts(again, "edge:Knows").degrees is None
+            assert pairs(again) == [("a", "b"), ("a", "c"), ("b", "c")]

@@ -1,13 +1,17 @@
 """Statistics of a table for the planner, measured when its adjacencies and columns are made.
 
 Degrees are counted from the arrays of an index, distinct values estimated from samples of columns.
-What was measured holds for other versions of the table until its size has changed by an eighth.
+What was measured holds for other versions of the table until its size has changed by an eighth. It
+is not kept by fragment: the degrees of a node add up over all fragments, so neither their moments
+nor the number of nodes with edges are sums of those of fragments.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +31,31 @@ Counts = npt.NDArray[np.int64]
 class Measures:
     """What was measured of one table. Safe to share between threads: facts are replaced."""
 
-    __slots__ = ("_rows", "facts")
+    __slots__ = ("_rows", "facts", "is_stored")
 
     def __init__(self) -> None:
         self.facts = TableFacts({})
         self._rows: dict[str, int] = {}
+        self.is_stored = True
+        """Whether a derived file has these facts."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that were measured."""
+        return max(self._rows.values(), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"facts": asdict(self.facts), "rows": self._rows}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measures:
+        measures = cls()
+        columns = {name: ColumnFacts(**item) for name, item in data["facts"]["columns"].items()}
+        degrees = data["facts"]["degrees"]
+        if degrees is not None:
+            degrees = Degrees(**{name: _restored(value) for name, value in degrees.items()})
+        measures.facts, measures._rows = TableFacts(columns, degrees), dict(data["rows"])
+        return measures
 
     def _holds(self, name: str, rows: int) -> bool:
         measured = self._rows.get(name)
@@ -45,6 +69,7 @@ class Measures:
         facts = column_facts(column)
         if self.facts.columns.get(name) != facts:
             self.facts = replace(self.facts, columns={**self.facts.columns, name: facts})
+            self.is_stored = False
 
     def note_degrees(self, out: Counts, into: Counts, nodes: tuple[int, int], same: bool) -> None:
         """Measure the degrees of an edge table.
@@ -59,6 +84,11 @@ class Measures:
         degrees = measured_degrees(out, into, nodes, same=same)
         if self.facts.degrees != degrees:
             self.facts = replace(self.facts, degrees=degrees)
+            self.is_stored = False
+
+
+def _restored(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def column_facts(column: pa.Array) -> ColumnFacts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.topology.edges import BOTH, IN, OUT, Adjacency, EdgeIndex, StoredAdjacency
+from omnigraph.topology.measures import Measures
 from omnigraph.topology.nodes import Ids, Numbers
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 # Below this number of rows, computing is as fast as reading.
 _WORTH_IT = 20_000
 _MOST_MISSING = 0.1
-_IDS, _NODES, _EDGES, _EITHER = "ids", "nodes", "edges", "either"
+_IDS, _NODES, _EDGES, _EITHER, _FACTS = "ids", "nodes", "edges", "either", "facts"
 
 
 class Persisted:
@@ -137,6 +139,27 @@ class Persisted:
 
         return StoredAdjacency(read, write)
 
+    # -- facts ---------------------------------------------------------------------------
+
+    def read_facts(self, location: str) -> Measures:
+        """What was measured of a table, for the first plans of a process.
+
+        Only from a local disk: elsewhere a plan is not worth a request.
+        """
+        if self._files.is_local:
+            for name in self._names(_FACTS, location):
+                stored = self._files.read(name)
+                with suppress(KeyError, TypeError):
+                    return Measures() if stored is None else Measures.from_json(stored.about)
+        return Measures()
+
+    def store_facts(self, location: str, measures: Measures) -> None:
+        """Store what was measured of a table, if it is new."""
+        is_worth_it = measures.rows >= _WORTH_IT and not measures.is_stored
+        if self._writable and self._files.is_local and is_worth_it:
+            measures.is_stored = True
+            self._files.write(f"{_FACTS}-{_name(location)}-0.arrow", {}, measures.to_json())
+
     # -- files ---------------------------------------------------------------------------
 
     def _names(self, file_type: str, location: str) -> list[str]:
@@ -228,9 +251,10 @@ def unused_files(names: Iterable[str], locations: Iterable[str], paths: Iterable
     for name in names:
         file_type, _, rest = name.removesuffix(".arrow").partition("-")
         table, _, rest = rest.partition("-")
-        if file_type not in (_IDS, _NODES, _EDGES, _EITHER):
+        if file_type not in (_IDS, _NODES, _EDGES, _EITHER, _FACTS):
             continue
-        if table not in tables or (file_type != _IDS and rest.rpartition("-")[2] not in copies):
+        is_shared = file_type in (_IDS, _FACTS)
+        if table not in tables or not (is_shared or rest.rpartition("-")[2] in copies):
             unused.append(name)
     return unused
 

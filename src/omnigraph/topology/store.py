@@ -48,6 +48,8 @@ class Topology:
         """Drop all indexes. The numberings are kept: running queries use them."""
         with self._lock:
             self._indexes.clear()
+            for location, measures in self._measures.items():
+                self._persisted.store_facts(location, measures)
 
     def ids(self, location: str) -> Ids:
         """The numbering of the node type whose table is at this location."""
@@ -62,7 +64,7 @@ class Topology:
 
         def build() -> NodeIndex:
             before = self._latest(identity.location, NodeIndex)
-            cache = TableCache(open_table(), None if before is None else before.cache)
+            cache = self._cache(identity, open_table(), before)
             ids = self.ids(identity.location)
             if before is None:
                 self._persisted.fill_nodes(identity, cache, ids)
@@ -79,7 +81,7 @@ class Topology:
 
         def build() -> EdgeIndex:
             before = self._latest(identity.location, EdgeIndex)
-            cache = TableCache(open_table(), None if before is None else before.cache)
+            cache = self._cache(identity, open_table(), before)
             src, dst = self.ids(ends[0]), self.ids(ends[1])
             stored = None
             if before is None:
@@ -108,10 +110,24 @@ class Topology:
             width = self._widths[what] = measure()
         return width
 
-    def facts(self, location: str) -> TableFacts | None:
-        """What was measured of a table whose index was built; ``None`` if it was not."""
+    def facts(self, location: str) -> TableFacts:
+        """What was measured of a table, by this process or an earlier one."""
+        return self._measured(location).facts
+
+    def _measured(self, location: str) -> Measures:
         measures = self._measures.get(location)
-        return None if measures is None else measures.facts
+        if measures is None:
+            with self._lock:
+                measures = self._measures.get(location)
+                if measures is None:
+                    measures = self._measures[location] = self._persisted.read_facts(location)
+        return measures
+
+    def _cache(
+        self, identity: TableVersion, table: Table, before: NodeIndex | EdgeIndex | None
+    ) -> TableCache:
+        location = identity.location
+        return TableCache(table, None if before is None else before.cache, self._measured(location))
 
     def _get_or_build(
         self, identity: TableVersion, index_type: type[_I], build: Callable[[], _I]

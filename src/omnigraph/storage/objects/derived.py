@@ -39,7 +39,7 @@ class DerivedFiles:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._is_local = objects.root.is_local
+        self.is_local = objects.root.is_local
 
     def list(self) -> list[str]:
         try:
@@ -61,7 +61,7 @@ class DerivedFiles:
         return None
 
     def _open(self, name: str) -> pa.Table:
-        if self._is_local:
+        if self.is_local:
             with pa.OSFile(self._objects.address(f"{FOLDER}/{name}")) as source:
                 return pa.ipc.open_file(source).read_all()
         data = self._objects.read_bytes(f"{FOLDER}/{name}")
@@ -77,7 +77,7 @@ class DerivedFiles:
         fields = [pa.field(n, c.type) for n, c in zip(arrays, columns, strict=True)]
         table = pa.Table.from_arrays(columns, schema=pa.schema(fields, {_META: text.encode()}))
         with suppress(OSError, OmniGraphError, pa.ArrowException):
-            if self._is_local:
+            if self.is_local:
                 self._write_local(name, table)
                 return
             sink = pa.BufferOutputStream()
