@@ -91,10 +91,8 @@ class ArrowVisitor(typed.Visitor[Any]):
     def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
         if _is_null(expr.left) or _is_null(expr.right):
             return self._constant(_NULL)
-        return self._compared(expr.op, *self._common(expr.left, expr.right))
-
-    def _compared(self, relation: typed.Relation, left: Any, right: Any) -> Any:
-        return call(_RELATIONS[relation], left, right)
+        left, right = self._common(expr.left, expr.right)
+        return call(_RELATIONS[expr.op], left, right)
 
     def _common(self, left: typed.TypedExpr, right: typed.TypedExpr) -> tuple[Any, Any]:
         """Both sides, cast to a type that holds the values of either."""
@@ -108,7 +106,7 @@ class ArrowVisitor(typed.Visitor[Any]):
 
     def _operand(self, expr: typed.TypedExpr) -> Any:
         """An operand in its exact form: an unknown condition is not equal to false."""
-        if self._exact:
+        if self._exact or isinstance(expr, typed.Column | typed.Constant):
             return self.visit(expr)
         twin = copy(self)
         twin._exact = True

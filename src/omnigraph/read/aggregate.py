@@ -14,6 +14,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.live import SET_FUNCTIONS
+from omnigraph.plan.statistics import text_key
 from omnigraph.read.frame import Frame, Numbers, sums
 from omnigraph.read.order import SortColumn, sort_indices
 from omnigraph.read.values import values_of
@@ -52,13 +53,21 @@ def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
 
 def _key_codes(run: Run, frame: Frame, expr: typed.TypedExpr) -> tuple[Ints, int]:
     """Codes of the distinct values of a grouping column."""
+    if isinstance(expr, typed.Entity | typed.Column) and _is_identity(run, frame, expr):
+        numbers = frame.nodes[expr.variable].astype(np.int64)
+        return numbers, int(numbers.max()) + 1 if len(numbers) else 1
     dictionary = run.codes(frame, expr)
     if dictionary is not None:
         return dictionary.codes.astype(np.int64), max(dictionary.size, 1)
-    if isinstance(expr, typed.Entity) and expr.variable in frame.nodes:
-        numbers = frame.nodes[expr.variable].astype(np.int64)
-        return numbers, int(numbers.max()) + 1 if len(numbers) else 1
     return _codes(values_of(run, frame, expr))
+
+
+def _is_identity(run: Run, frame: Frame, expr: typed.Entity | typed.Column) -> bool:
+    """Whether a column has another value for each node: the node itself, its id, its text key."""
+    if expr.variable not in frame.nodes or isinstance(expr, typed.Entity):
+        return expr.variable in frame.nodes
+    node_type = run.context.catalog.node_types.get(run.types[expr.variable])
+    return expr.name in (typed.ID_COLUMN, text_key(node_type))
 
 
 def _grouped(columns: Sequence[tuple[Ints, int]], rows: int, check: Check) -> tuple[Ints, Ints]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -103,7 +103,7 @@ def columns_read(expr: typed.TypedExpr, *, searched: bool = False) -> Iterator[t
                 yield from columns_read(operand, searched=searched)
 
 
-_RELATIONS = {
+_RELATIONS: Mapping[typed.Relation, Callable[[Any, Any], Any]] = {
     typed.Relation.EQ: operator.eq,
     typed.Relation.NE: operator.ne,
     typed.Relation.LT: operator.lt,
@@ -111,6 +111,17 @@ _RELATIONS = {
     typed.Relation.GT: operator.gt,
     typed.Relation.GE: operator.ge,
 }
+
+
+def _compares_numbers(left: typed.TypedExpr, right: typed.Constant) -> bool:
+    """Whether a column of numbers is compared with a constant of the same type."""
+    return (
+        isinstance(left, typed.Column)
+        and isinstance(right.value, int | float)
+        and left.type.scalar is right.type.scalar
+        and left.type.scalar.is_numeric
+        and not left.type.is_list
+    )
 
 
 def is_text_equality(expr: typed.TypedExpr) -> bool:
@@ -137,7 +148,12 @@ class _Values(ArrowVisitor):
     def visit_Compare(self, expr: typed.Compare) -> Any:  # noqa: N802
         """Compare texts by numbers or codes: with a constant, or the same property of two nodes."""
         left, right = expr.left, expr.right
-        if isinstance(left, typed.Column) and is_text_equality(expr):
+        if isinstance(right, typed.Constant) and _compares_numbers(left, right):
+            values = self.visit(left)
+            if not values.null_count:
+                # NumPy takes a tenth of Arrow's time.
+                return arrow_view(_RELATIONS[expr.op](numpy_view(values), right.value))
+        if is_text_equality(expr):
             codes = self._context.codes(self._frame, left, few=True)
             if codes is not None:
                 code = codes.code_of(self.visit(right))
@@ -160,14 +176,6 @@ class _Values(ArrowVisitor):
                 same = (a.codes == b.codes) == is_equal
                 return arrow_view(same, unknown if unknown.any() else None)
         return super().visit_Compare(expr)
-
-    def _compared(self, relation: typed.Relation, left: Any, right: Any) -> Any:
-        """Compare numbers with a constant by NumPy, which takes a tenth of Arrow's time."""
-        if isinstance(right, pa.Scalar) and not isinstance(left, pa.Scalar):
-            is_number = pa.types.is_integer(left.type) or pa.types.is_floating(left.type)
-            if is_number and left.type == right.type and not left.null_count and right.is_valid:
-                return arrow_view(_RELATIONS[relation](numpy_view(left), right.as_py()))
-        return super()._compared(relation, left, right)
 
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
         return self._context.column(self._frame, expr.variable, expr.name)
@@ -203,7 +211,7 @@ def keeps(context: EvalContext, frame: Frame, condition: typed.TypedExpr) -> Mas
     truth = _Values(context, frame, exact=False).visit(condition)
     if isinstance(truth, pa.Scalar):
         return np.full(frame.rows, truth.as_py() is True)
-    mask: Mask = numpy_view(truth.fill_null(False))
+    mask: Mask = numpy_view(truth.fill_null(False) if truth.null_count else truth)
     return mask
 
 
