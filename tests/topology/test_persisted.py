@@ -333,9 +333,9 @@ def test_damaged_or_foreign_facts_are_as_none(people):
     people.close()
     derived = DerivedFiles(people._handle.store.objects)
     for about in ({}, {"facts": {"columns": {"age": {"odd": 1}}, "degrees": None}, "rows": {}}):
-        for each in files(people):
-            if each.startswith("facts-"):
-                derived.write(each, {}, about)
+        for name in files(people):
+            if name.startswith("facts-"):
+                derived.write(name, {}, about)
         with Graph.open(people.uri, mode="r") as again:
             assert facts(again, "edge:Knows").degrees is None
             assert pairs(again) == [("a", "b"), ("a", "c"), ("b", "c")]
