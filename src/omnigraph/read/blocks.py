@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource
 
-ROWS = 1 << 19
-"""More output rows than this are divided, into blocks of half as many.
+ROWS = 1 << 20
+"""More output rows than this are divided, into blocks of a quarter as many.
 
-The arrays of a larger block are returned to the system after each step, and every page of the next
-ones is a fault: a block twice as large takes twice as long for a row. The size does not depend on
-the number of threads, because the order of rows may depend on it.
+The arrays of a larger block may be returned to the system after each step, and then every page of
+the next ones is a fault, which costs as much as the work on it. The size does not depend on the
+number of threads, because the order of rows may depend on it.
 """
 BYTES = 64 << 20
 """The approximate size of the values of a block."""
@@ -71,7 +71,7 @@ def blocks(frame: Frame, counts: int | Ints) -> FrameBlocks | None:
         size = max(ROWS // max(counts, 1), 1)
         if frame.rows <= size:
             return None
-        return FrameBlocks(frame, range(0, frame.rows, max(size // 2, 1)))
+        return FrameBlocks(frame, range(0, frame.rows, max(size // 4, 1)))
     ranges = cuts(counts)
     return None if len(ranges) < 2 else FrameBlocks(frame, [begin for begin, _, _ in ranges])
 
@@ -82,12 +82,12 @@ def cuts(counts: Ints) -> list[tuple[int, int, int]]:
     An item that exceeds the size of a block on its own ends its range.
 
     >>> cuts(np.array([5, ROWS, 7]))
-    [(0, 2, 524293), (2, 3, 7)]
+    [(0, 2, 1048581), (2, 3, 7)]
     """
     ends = np.cumsum(counts)
     if not len(ends) or ends[-1] <= ROWS:
         return [(0, len(ends), int(ends[-1]) if len(ends) else 0)]
-    block = (ends - counts) // max(ROWS // 2, 1)
+    block = (ends - counts) // max(ROWS // 4, 1)
     begins = [0, *(np.flatnonzero(block[1:] != block[:-1]) + 1).tolist()]
     total = np.concatenate([[0], ends])
     return [

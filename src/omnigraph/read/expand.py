@@ -175,7 +175,7 @@ def _no_rows(frame: Frame, step: Expand | Connect, dst: str | None = None) -> Fr
 
 def counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     """Keep the rows that reach a node, or weight them by their count; the nodes are not needed."""
-    reached = np.flatnonzero(counts)
+    reached = np.flatnonzero(counts > 0)
     kept = frame if len(reached) == frame.rows else frame.take(reached)
     if not weighted:
         return kept

@@ -138,7 +138,8 @@ def _grouped(
         counts = np.bincount(numbers)
     else:
         counts = sums(numbers, weights, int(numbers.max()) + 1)
-    kept = np.flatnonzero(counts)
+    # Far faster on flags than on numbers.
+    kept = np.flatnonzero(counts > 0)
     return kept.astype(np.int32), counts[kept]
 
 
