@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from omnigraph import Graph
+from tests.client.stub import stub_server
 
 LOADED = """
 import sys
@@ -55,6 +56,40 @@ def test_the_version_is_answered_by_almost_nothing(folder):
 )
 def test_commands_without_a_graph_load_no_library(folder, arguments):
     assert loaded(arguments, folder) & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["query", "q"],
+        ["query", "-e", "query q() { match { $p: P } return { $p } }", "--format", "csv"],
+        ["mutate", "m"],
+        ["branch", "list"],
+        ["commit", "list"],
+        ["load", "--data", "d.jsonl", "--mode", "merge"],
+        ["schema", "show"],
+    ],
+)
+def test_a_command_through_a_server_loads_no_library(folder, arguments):
+    (folder / "d.jsonl").write_text("{}\n", "utf-8")
+    read = {"query_name": "q", "target": {"branch": "main"}, "row_count": 0, "rows": []}
+    change = {"branch": "main", "query_name": "m", "affected_nodes": 0, "affected_edges": 0}
+    with stub_server() as server:
+        server.responses |= {
+            "POST /graphs/kb/queries/q": read,
+            "POST /graphs/kb/query": read,
+            "POST /graphs/kb/queries/m": change,
+            "GET /graphs/kb/branches": {"branches": ["main"]},
+            "GET /graphs/kb/commits?branch=main": {"commits": []},
+            "GET /graphs/kb/schema": {"schema_source": "node P { name: String @key }"},
+            "POST /graphs/kb/load/ndjson?branch=main&mode=merge": {
+                "branch": "main",
+                "branch_created": False,
+            },
+        }
+        actual = loaded([*arguments, "--server", server.url, "--graph", "kb"], folder)
+    assert "http" in actual
+    assert actual & HEAVY == set()
 
 
 def test_a_query_loads_neither_writers_nor_upkeep_nor_spark(folder):

@@ -22,6 +22,7 @@ from omnigraph import (
     Explanation,
     Graph,
     GraphBranches,
+    GraphLike,
     GraphSnapshot,
     IndexReport,
     InputError,
@@ -32,12 +33,15 @@ from omnigraph import (
     Progress,
     RateLimit,
     Receipt,
+    RemoteGraph,
     RepairReport,
     Result,
     SchemaApplied,
     Tag,
     VerifyReport,
     clone,
+    connect,
+    connect_async,
     restore,
     verify_graph,
 )
@@ -120,6 +124,30 @@ def keep(graph: Graph, backup: Path) -> bool:
     sound: VerifyReport = verify_graph(graph.uri)
     print(applied.supported, indexes, cleaned, repaired, vectors)
     return bool(sound.is_sound)
+
+
+def enrich(graph: GraphLike, file: Path) -> list[str]:
+    """Works with a graph of this process and with one behind a server."""
+    with graph:
+        loaded: LoadReceipt = graph.load(file, on_progress=show, dry_run=True)
+        changed: Receipt = graph.mutate("query q() { delete Person }", if_commit=loaded.commit_id)
+        graph.branches.create("review")
+        merged: MergeReport = graph.merge("review", delete_branch=True)
+        head = graph.snapshot()
+        rows: Result = head.query(PEOPLE, params={"least": 18}, timeout=1.5)
+        commits: list[Commit] = graph.commits()
+        names = [*graph.branches.list(), graph.schema.text(), *head.export(), graph.uri]
+        print(changed, merged, rows.columns, commits, graph.catalog.node_types)
+        return names
+
+
+async def remote(url: str, token: str, file: Path) -> None:
+    served: RemoteGraph = connect(url, graph="kb", token=token)
+    print(enrich(served, file), enrich(Graph.open("team.omni"), file))
+    async with await connect_async(url, graph="kb", token=token) as graph:
+        result: Result = await graph.query(PEOPLE, params={"least": 18})
+        receipt: LoadReceipt = await graph.load(file)
+        print(len(result), receipt.commit_id, await graph.branches.list())
 
 
 def main() -> int:

@@ -307,12 +307,26 @@ def _opened_lines(path: str) -> Iterator[bytes]:
 
 
 def _record_lines(records: Iterable[Any]) -> Iterator[bytes]:
+    """Lines of records, many in a piece: a piece of its own would cost more than its line."""
+    lines: list[str] = []
+    size = 0
     for record in records:
         if not isinstance(record, dict):
             raise InputError(
                 f"a record is {type(record).__name__}", hint="pass every record as a dict"
             )
-        yield f"{json.dumps(plain(record), ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
+        line = json.dumps(plain(record), ensure_ascii=False)
+        lines.append(line)
+        size += len(line)
+        if size >= _PIECE:
+            yield _joined(lines)
+            lines, size = [], 0
+    if lines:
+        yield _joined(lines)
+
+
+def _joined(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
 
 
 def _with_line_end(pieces: Iterator[bytes]) -> Iterator[bytes]:

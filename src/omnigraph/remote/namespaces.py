@@ -74,8 +74,8 @@ class RemoteSchema:
 
         Raises:
             SchemaError: the schema is invalid.
-            SchemaChangeRefused: the data or stored queries do not allow the change.
-            Conflict: there are other branches, or the graph belongs to a cluster.
+            SchemaChangeRefused: the data, stored queries or other branches do not allow it.
+            Conflict: the graph belongs to a cluster.
             NotServed: ``values`` or ``dry_run`` was given.
         """
         refuse_arguments("schema.apply", values=values or None, dry_run=dry_run, actor=actor)

@@ -9,6 +9,7 @@ from typing import Any
 
 from omnigraph.api.arguments import source_of
 from omnigraph.client.server import ServerRequest
+from omnigraph.commit.names import check_new_branch, normal_branch
 from omnigraph.lang.diagnostics import Source
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -32,7 +33,7 @@ def read_query(
     """A query that reads."""
     body = {
         "query": source.text,
-        **_given(name=name, params=plain_params(params), branch=branch, snapshot=snapshot),
+        **_given(name=name, params=plain_params(params), branch=_branch(branch), snapshot=snapshot),
     }
     headers = {} if accept is None else {"Accept": accept}
     return ServerRequest(
@@ -51,7 +52,7 @@ def mutate(
     """A query that writes."""
     body = {
         "query": source.text,
-        "branch": branch,
+        "branch": _branch(branch),
         **_given(name=name, params=plain_params(params)),
     }
     return ServerRequest(
@@ -77,7 +78,7 @@ def stored_query(
 ) -> ServerRequest:
     """A query that the server has under a name."""
     body = {
-        **_given(params=plain_params(params), branch=branch, snapshot=snapshot),
+        **_given(params=plain_params(params), branch=_branch(branch), snapshot=snapshot),
         "expect_mutation": mutates,
     }
     sent = {**({} if accept is None else {"Accept": accept}), **(headers or {})}
@@ -104,7 +105,10 @@ def load(
     return ServerRequest(
         "POST",
         ("load", "ndjson"),
-        {"branch": branch, "mode": mode, **_given(**{"from": from_branch}), **options},
+        {
+            **_given(**{"branch": _branch(branch), "mode": mode, "from": _branch(from_branch)}),
+            **options,
+        },
         pieces,
         {"Content-Type": NDJSON, **_conditions(if_commit, idempotency_key)},
         changes=True,
@@ -126,7 +130,7 @@ def export(
 ) -> ServerRequest:
     """All rows of a state."""
     body = {
-        **_given(branch=branch, snapshot=snapshot),
+        **_given(branch=_branch(branch), snapshot=snapshot),
         "type_names": list(type_names),
         "table_keys": list(table_keys),
     }
@@ -135,12 +139,12 @@ def export(
 
 def snapshot(branch: str) -> ServerRequest:
     """The tables of a branch."""
-    return ServerRequest("GET", ("snapshot",), {"branch": branch})
+    return ServerRequest("GET", ("snapshot",), _given(branch=_branch(branch)))
 
 
 def commits(branch: str, **filters: str) -> ServerRequest:
     """The commits of a branch."""
-    return ServerRequest("GET", ("commits",), {"branch": branch, **filters})
+    return ServerRequest("GET", ("commits",), _given(branch=_branch(branch), **filters))
 
 
 def commit(commit_id: str) -> ServerRequest:
@@ -155,18 +159,19 @@ def list_branches() -> ServerRequest:
 
 def create_branch(name: str, from_branch: str) -> ServerRequest:
     """A new branch."""
-    body = {"name": name, "from": from_branch}
+    body = {"name": check_new_branch(name), "from": _branch(from_branch)}
     return ServerRequest("POST", ("branches",), body=body, changes=True)
 
 
 def delete_branch(name: str) -> ServerRequest:
     """A branch to delete."""
-    return ServerRequest("DELETE", ("branches", name), changes=True)
+    segments = "branches", _branch(name) or ""
+    return ServerRequest("DELETE", segments, changes=True)
 
 
 def merge(source: str, target: str, *, delete_branch: bool) -> ServerRequest:
     """A merge of one branch into another."""
-    body: dict[str, Any] = {"source": source, "target": target}
+    body: dict[str, Any] = {"source": _branch(source), "target": _branch(target)}
     if delete_branch:
         body["delete_branch"] = True
     return ServerRequest("POST", ("branches", "merge"), body=body, changes=True)
@@ -234,6 +239,12 @@ def plain(value: Any) -> Any:
 
 def _not_finite(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _branch(name: str | None) -> str | None:
+    """The name of a branch; refuses the names that no graph accepts."""
+    normal_branch(name)
+    return name
 
 
 def _conditions(if_commit: str | None, idempotency_key: str | None) -> dict[str, str]:

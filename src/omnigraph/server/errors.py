@@ -163,6 +163,9 @@ def status_of(error: OmniGraphError) -> int:
         return error.status
     if error.code == "too_many_requests":
         return 429
+    if isinstance(error, errors.SchemaChangeRefused) and "branches" in error.details:
+        # Other branches are in the way, not the schema.
+        return 409
     return next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
 
 

@@ -10,8 +10,6 @@ from msgspec import UNSET
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.errors import (
     BranchNotFound,
-    Conflict,
-    OmniGraphError,
     PolicyDenied,
     SchemaChangeRefused,
 )
@@ -296,16 +294,11 @@ def apply_schema(call: Call) -> Reply:
             hint="change the queries first, or keep what they use",
             details={"queries": sorted(broken)},
         )
-    try:
-        applied = call.graph.schema.apply(
-            request.schema_source,
-            allow_data_loss=request.allow_data_loss or False,
-            actor=call.actor,
-        )
-    except SchemaChangeRefused as error:
-        if "branches" in error.details:
-            raise _beside_branches(error) from error
-        raise
+    applied = call.graph.schema.apply(
+        request.schema_source,
+        allow_data_loss=request.allow_data_loss or False,
+        actor=call.actor,
+    )
     output = SchemaApplyOutput(
         call.uri,
         applied.supported,
@@ -317,7 +310,3 @@ def apply_schema(call: Call) -> Reply:
         list(applied.cleared),
     )
     return Reply.json(output, headers=note_commit(call, applied.commit_id))
-
-
-def _beside_branches(error: OmniGraphError) -> Conflict:
-    return Conflict(error.message, hint=error.hint, details=error.details)

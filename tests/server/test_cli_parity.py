@@ -1,0 +1,309 @@
+"""Every command on data, embedded and through a server: the same stdout, the same exit code.
+
+A session is a list of commands that are run on two copies of one graph: on the storage of the one,
+and through a server of the other. Addresses, ids and times are replaced before the outputs are
+compared.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from omnigraph import Graph
+from omnigraph.cli.remote import SERVED_COMMANDS
+from tests.cli.test_data_commands import DATA, QUERIES, SCHEMA
+from tests.cli.test_every_command import CASES
+from tests.cli.workspace import Workspace
+from tests.sampling import rotating
+from tests.server.serving import serving
+
+FORMATS = ("table", "kv", "csv", "jsonl", "json")
+PEOPLE = "query q() { match { $p: Person } return { $p.name, $p.age, $p.tags } order { $p.name } }"
+NOBODY = 'query q() { match { $p: Person { name: "No" } } return { $p.name, $p } }'
+PAIRS = "query q() { match { $a: Person $a knows $b } return { $a, $b.name as friend } }"
+NODES = "query q() { match { $p: Person } return { $p } order { $p.name desc } }"
+STORED = "query adults($age: I32) { match { $p: Person $p.age >= $age } return { $p.name } }"
+_ID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
+_MICROS = re.compile(r"\b1[0-9]{15}\b")
+
+
+@dataclass
+class Side:
+    """One of the two copies: how it is addressed, and the ids that it has shown."""
+
+    workspace: Workspace
+    address: tuple[str, ...]
+    uri: str
+    seen: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        words = [self._own(word) for word in arguments]
+        done = self.workspace.run(*words, *self.address, stdin=stdin)
+        return done.returncode, self._plain(done.stdout), done.stderr
+
+    def _own(self, word: str) -> str:
+        """An id of this side, for a word such as ``<id-3>``."""
+        return next((own for own, shown in self.seen.items() if shown == word), word)
+
+    def _plain(self, text: str) -> str:
+        text = text.replace(self.uri, "<graph>")
+        for own in _ID.findall(text):
+            self.seen.setdefault(own, f"<id-{len(self.seen)}>")
+            text = text.replace(own, self.seen[own])
+        return _MICROS.sub("<time>", text)
+
+
+@dataclass
+class Both:
+    """The same commands on either side."""
+
+    embedded: Side
+    served: Side
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
+        code, out, err = self.embedded.run(*arguments, stdin=stdin)
+        ours = self.served.run(*arguments, stdin=stdin)
+        assert ours[:2] == (code, out), (arguments, ours, err)
+        assert ("Error: " in ours[2]) == ("Error: " in err), (arguments, ours[2], err)
+        return code, out
+
+    def works(self, *arguments: str, stdin: bytes = b"") -> str:
+        code, out = self.run(*arguments, stdin=stdin)
+        assert code == 0, (arguments, out)
+        return out
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("parity")
+    (folder / "d.jsonl").write_text(DATA, "utf-8")
+    (folder / "q.gq").write_text(QUERIES, "utf-8")
+    (folder / "p.json").write_text('{"name": "Ana"}', "utf-8")
+    (folder / "more.csv").write_text("name,age\nEve,20\n", "utf-8")
+    (folder / "bad.jsonl").write_text('{"type":"Person","data":{"age":1}}\n', "utf-8")
+    (folder / "next.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?  city: String?"))
+    (folder / "wrong.pg").write_text("node {", "utf-8")
+    with Graph.init(folder / "e.omni", SCHEMA) as graph:
+        graph.load(folder / "d.jsonl")
+        graph.branches.create("side")
+        graph.mutate('query a() { insert Person { name: "Side" } }', branch="side")
+        graph.mutate('query a() { insert Person { name: "Main" } }')
+    shutil.copytree(folder / "e.omni", folder / "s.omni")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(original) -> Iterator[Both]:
+    """Two copies that are only read."""
+    yield from both(original)
+
+
+@pytest.fixture
+def changed(original, tmp_path) -> Iterator[Both]:
+    """Two copies of its own for a test that writes."""
+    shutil.copytree(original, tmp_path, dirs_exist_ok=True)
+    yield from both(tmp_path)
+
+
+def both(folder: Path) -> Iterator[Both]:
+    workspace = Workspace(folder)
+    with (
+        Graph.open(folder / "s.omni", local_files=False) as graph,
+        serving({"kb": graph}, queries={"adults": STORED}) as server,
+    ):
+        url = f"http://127.0.0.1:{server.port}"
+        served = Side(workspace, ("--server", url, "--graph", "kb"), f"{url}/graphs/kb")
+        yield Both(Side(workspace, ("--store", "e.omni"), "e.omni"), served)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+READS = [("query", "-e", PEOPLE, "--format", format) for format in FORMATS] + [
+    ("query", "-e", text, "--format", format)
+    for text in (NOBODY, PAIRS, NODES)
+    for format in FORMATS
+]
+
+
+@pytest.mark.parametrize("arguments", rotating([(read,) for read in READS], 8, "parity formats"))
+def test_rows_look_the_same_in_every_format(kept, arguments):
+    kept.works(*arguments)
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+def test_binary_rows_are_the_same_bytes(kept, format):
+    content = []
+    for side in (kept.embedded, kept.served):
+        assert side.run("query", "-e", PEOPLE, "--format", format, "--out", "rows")[:2] == (0, "")
+        content.append((side.workspace.directory / "rows").read_bytes())
+    assert content[0] == content[1]
+
+
+def test_queries_by_file_name_parameters_and_state(kept):
+    kept.works("query", "one", "--query", "q.gq", "--params", '{"name": "Bo"}')
+    kept.works("query", "one", "--query", "q.gq", "--params-file", "p.json", "--json")
+    kept.works("query", "--query", "-", stdin=PEOPLE.encode())
+    kept.works("query", "-e", PEOPLE, "--branch", "side")
+    assert "Cy" in kept.works("query", "-e", PEOPLE, "--timeout", "30", "--max-rows", "100")
+    kept.works("query", "-e", PEOPLE, "--out", "rows.txt")
+    listed = kept.works("commit", "list")
+    last = listed.split()[0]
+    assert last == "<id-0>"
+    kept.works("commit", "list", "--json")
+    assert kept.works("query", "-e", PEOPLE, "--snapshot", last).startswith("4 rows from snapshot")
+    kept.works("query", "-e", PEOPLE, "--snapshot", last, "--json")
+
+
+def test_history_tables_schema_and_exports(kept):
+    for arguments in (
+        ("commit", "list", "--branch", "side"),
+        ("commit", "list", "--limit", "1", "--json"),
+        ("commit", "list", "--filter", "branch=side", "--branch", "side", "--json"),
+        ("snapshot",),
+        ("snapshot", "--branch", "side", "--json"),
+        ("branch", "list"),
+        ("branch", "list", "--json"),
+        ("schema", "show"),
+        ("schema", "show", "--json"),
+        ("export",),
+        ("export", "--branch", "side", "--type", "Person"),
+        ("export", "--table", "edge:Knows", "--type", "Person"),
+    ):
+        kept.works(*arguments)
+    last = kept.works("commit", "list").split()[0]
+    kept.works("commit", "show", last)
+    kept.works("commit", "show", last, "--json")
+    kept.works("export", "--snapshot", last)
+    kept.works("export", "--out", "all.jsonl")
+
+
+FAILS = [
+    ("query", "-e", "query q() { match { $p: No } return { $p } }"),
+    ("query", "-e", "query q("),
+    ("query", "-e", ""),
+    ("query", "nope", "--query", "q.gq"),
+    ("query", "--query", "q.gq"),
+    ("query", "--query", "missing.gq"),
+    ("query", "one", "--query", "q.gq"),
+    ("query", "one", "--query", "q.gq", "--params", '{"name": 5}'),
+    ("query", "-e", PEOPLE, "--branch", "no"),
+    ("query", "-e", PEOPLE, "--branch", ""),
+    ("query", "-e", PEOPLE, "--snapshot", "01NO"),
+    ("query", "-e", PEOPLE, "--max-rows", "1"),
+    ("query", "add", "--query", "q.gq", "--params", '{"name": "x"}'),
+    ("mutate", "people", "--query", "q.gq"),
+    ("mutate", "add", "--query", "q.gq", "--params", '{"name": "x"}', "--branch", "no"),
+    ("mutate", "add", "--query", "q.gq", "--params", '{"name": "x"}', "--if-commit", "01NO"),
+    ("load", "--data", "missing.jsonl", "--mode", "merge"),
+    ("load", "--data", "bad.jsonl", "--mode", "merge"),
+    ("load", "--data", "d.jsonl", "--mode", "merge", "--branch", "no"),
+    ("load", "--data", "d.jsonl", "--mode", "append"),
+    ("ingest", "--data", "missing.jsonl"),
+    ("branch", "create", "side"),
+    ("branch", "create", "a..b"),
+    ("branch", "create", "x", "--from", "no"),
+    ("branch", "delete", "main", "--yes"),
+    ("branch", "delete", "no", "--yes"),
+    ("branch", "merge", "no"),
+    ("branch", "merge", "main"),
+    ("commit", "list", "--branch", "no"),
+    ("commit", "list", "--filter", "x"),
+    ("commit", "show", "01NO"),
+    ("snapshot", "--branch", "no"),
+    ("export", "--type", "No"),
+    ("export", "--table", "node:No"),
+    ("export", "--branch", "no"),
+    ("schema", "apply", "--schema", "missing.pg"),
+    ("schema", "apply", "--schema", "wrong.pg"),
+    ("schema", "apply", "--schema", "next.pg"),
+]
+
+
+def test_a_failure_has_the_same_exit_code(kept):
+    codes = {kept.run(*arguments)[0] for arguments in FAILS}
+    assert codes == {1, 4}
+
+
+def test_an_error_in_a_text_shows_the_same_lines(kept):
+    arguments = ("query", "-e", "query q() { match { $p: No  $q: Nope } return { $p } }")
+    assert kept.embedded.run(*arguments) == kept.served.run(*arguments)
+    kept.embedded.workspace.write(
+        "wrong.gq", "query q() {\n  match { $p: No }\n  return { $p }\n}\n"
+    )
+    arguments = ("query", "--query", "wrong.gq")
+    assert kept.embedded.run(*arguments) == kept.served.run(*arguments)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def test_a_session_of_writes(changed):
+    run = changed.works
+    run("mutate", "add", "--query", "q.gq", "--params", '{"name": "Dee"}')
+    run("mutate", "add", "--query", "q.gq", "--params", '{"name": "Di"}', "--json")
+    last = run("commit", "list", "--limit", "1").split()[0]
+    add = ("mutate", "add", "--query", "q.gq", "--params", '{"name": "If"}', "--if-commit", last)
+    run(*add)
+    assert changed.run(*add)[0] == 4
+    once = ("mutate", "add", "--query", "q.gq", "--params", '{"name": "Once"}', "--json")
+    assert run(*once, "--idempotency-key", "k") == run(*once, "--idempotency-key", "k")
+    run("mutate", "birthday", "--query", "q.gq", "--params", '{"name": "No", "age": 1}')
+    run("branch", "create", "review/a")
+    run("branch", "create", "old", "--from", "side", "--json")
+    load = ("--data", "d.jsonl", "--no-indexes", "--mode")
+    run("load", *load, "merge", "--branch", "review/a")
+    run("load", *load, "merge", "--branch", "fork", "--from", "main", "--json")
+    run("load", *load, "overwrite", "--branch", "fork", "--yes", "--json")
+    run("load", *load, "merge", "--dry-run", "--json")
+    run("load", "--data", "bad.jsonl", "--mode", "merge", "--max-rejects", "1", "--no-indexes")
+    run("load", "--data", "-", "--mode", "merge", "--no-indexes", stdin=DATA.encode())
+    run(
+        "load", "--data", "more.csv", "--type", "more.csv=Person", "--mode", "merge", "--no-indexes"
+    )
+    run("ingest", "--data", "d.jsonl")
+    run("ingest", "--data", "d.jsonl", "--branch", "fork2", "--json")
+    run("branch", "merge", "side")
+    run("branch", "merge", "side", "--json")
+    run("branch", "merge", "fork2", "--json", "--delete-branch")
+    run("branch", "delete", "old", "--yes")
+    run("branch", "delete", "review/a", "--yes", "--json")
+    run("branch", "list")
+    run("commit", "list")
+    run("snapshot", "--json")
+    run("query", "-e", PEOPLE, "--json")
+
+
+def test_conflicts_have_their_exit_code_and_lines(changed):
+    update = ("mutate", "birthday", "--query", "q.gq", "--params")
+    changed.works(*update, '{"name": "Ana", "age": 1}', "--branch", "side")
+    changed.works(*update, '{"name": "Ana", "age": 2}')
+    assert changed.run("branch", "merge", "side") == (3, "")
+    errors = [s.run("branch", "merge", "side")[2] for s in (changed.embedded, changed.served)]
+    assert errors[0].splitlines()[1:] == errors[1].splitlines()[1:]
+
+
+def test_a_schema_is_applied(changed):
+    changed.works("branch", "delete", "side", "--yes")
+    changed.works("schema", "apply", "--schema", "next.pg")
+    changed.works("schema", "apply", "--schema", "next.pg", "--json")
+    changed.works("schema", "show")
+    changed.works("query", "-e", "query q() { match { $p: Person } return { $p.city } }")
+
+
+# -- the table of commands ------------------------------------------------------------------------
+
+
+def test_every_command_that_is_served_is_compared():
+    """No command that works through a server is left out above."""
+    text = Path(__file__).read_text("utf-8")
+    words = {tuple(command.split()) for command in SERVED_COMMANDS}
+    for command in words:
+        joined = '", "'.join(command)
+        assert f'"{joined}"' in text
+    assert {" ".join(command) for command in words} <= set(CASES)
