@@ -158,7 +158,7 @@ class ObjectStore:
     def list(self, path: str) -> list[str]:
         """The names of the objects directly in a directory, sorted; empty if it does not exist."""
         self.traffic.lists += 1
-        ahead = self._ahead.take("list", path)
+        ahead = None if self.root.is_local else self._ahead.take("list", path)
         with storage_call("list", self.root.path(path)):
             names = self.backend.names(path) if ahead is None else ahead.result()
         return sorted(name for name in names if not is_internal(name))
