@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import uvloop
 
 from omnigraph import Graph
 from omnigraph.policy.decision import Decision
@@ -220,7 +221,8 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="test-server")
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         state, times, caps = self._parts

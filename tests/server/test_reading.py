@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from omnigraph.server.boot import Quarantine
+from omnigraph.server.handlers import reading
 from tests.server.serving import (
     ADD,
     PEOPLE,
@@ -298,22 +300,38 @@ def test_an_export_can_be_loaded_again(ana: Client) -> None:
     assert [table["rows_loaded"] for table in loaded["tables"]] == [1, 1]
 
 
-def test_an_export_is_streamed(tmp_path: Path) -> None:
-    """The first bytes arrive although nobody reads the rest, and leaving stops the work."""
-    rows = [{"type": "City", "data": {"name": f"{n:06}" + "x" * 2_000}} for n in range(8_000)]
+def test_an_export_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces are made when the ones before are taken, and leaving stops the work."""
+    rows = [{"type": "City", "data": {"name": f"{n:06}" + "x" * 2_000}} for n in range(12_000)]
+    made: list[int] = []
+    has_ended = threading.Event()
+    pieces = reading._pieces
+
+    def counted(lines: Iterator[str]) -> Iterator[bytes]:
+        try:
+            for piece in pieces(lines):
+                made.append(len(piece))
+                yield piece
+        finally:
+            has_ended.set()
+
+    monkeypatch.setattr(reading, "_pieces", counted)
     with open_served(tmp_path / "g.omni", rows) as graph, serving({"g": graph}) as server:
-        body = b"{}"
         with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             connection.sendall(
                 b"POST /graphs/g/export HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Content-Length: 2\r\n\r\n" + body
+                b"Content-Length: 2\r\n\r\n{}"
             )
             assert connection.recv(4_096).startswith(b"HTTP/1.1 200")
-            assert server.process.metrics is not None
+        assert has_ended.wait(30)
+        left_after = len(made)
+        made.clear()
         whole = server.client(graph="g").post("/export", {}).body
         assert len(whole.splitlines()) == len(rows)
-        # The stream that was left has ended: the server stops without waiting for it.
+        assert sum(made) == len(whole)
+        # The buffers of a socket do not hold the whole of it.
+        assert left_after < len(made)
 
 
 # -- readiness -------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
@@ -34,15 +33,16 @@ class Cancel:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        # A plain flag: nobody waits for it, and every request of a server makes one.
+        self._is_set = False
 
     def set(self) -> None:
         """End all queries that use this object, at their next check."""
-        self._event.set()
+        self._is_set = True
 
     @property
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
 
 @dataclass(frozen=True, slots=True)

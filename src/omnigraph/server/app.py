@@ -255,26 +255,24 @@ class _Exchange:
         except ServerUnavailable:
             process.metrics.refused("read")
             raise
-        reading = asyncio.ensure_future(
-            process.lanes.read(work, call.cancel, permit=permit, key=_lane_key(call))
-        )
-        try:
-            done, _ = await asyncio.wait({reading}, timeout=_PATIENCE_SECONDS)
-            if not done:
-                await self._watch(reading, call)
-            return await reading
-        except asyncio.CancelledError:
-            reading.cancel()
-            raise
+        loop = asyncio.get_running_loop()
+        watching: list[asyncio.Task[None]] = []
 
-    async def _watch(self, reading: asyncio.Future[Any], call: Call) -> None:
-        leaving = asyncio.ensure_future(self._leaves())
+        def watch() -> None:
+            watching.append(loop.create_task(self._cancel_when_left(call)))
+
+        # Most reads have ended before it pays to listen to their clients.
+        timer = loop.call_later(_PATIENCE_SECONDS, watch)
         try:
-            await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return await process.lanes.read(work, call.cancel, permit=permit, key=_lane_key(call))
         finally:
-            if leaving.done() and not reading.done():
-                call.cancel.set()
-            leaving.cancel()
+            timer.cancel()
+            for task in watching:
+                task.cancel()
+
+    async def _cancel_when_left(self, call: Call) -> None:
+        await self._leaves()
+        call.cancel.set()
 
     async def _leaves(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from urllib.parse import unquote_to_bytes
 
@@ -22,6 +23,9 @@ API_VERSION = "0.8"
 _VERSIONS = ("0.8", "0.8.0", "1")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _SCHEME = "Bearer "
+# A ULID per request would cost more than all checks of its head.
+_PROCESS = new_ulid()
+_NUMBERS = itertools.count(1)
 
 
 def request_id_of(headers: RequestHeaders) -> str:
@@ -29,7 +33,7 @@ def request_id_of(headers: RequestHeaders) -> str:
     given = headers.all(REQUEST_ID)
     if len(given) == 1 and _REQUEST_ID.fullmatch(given[0]):
         return given[0].decode("ascii")
-    return new_ulid()
+    return f"{_PROCESS}-{next(_NUMBERS):x}"
 
 
 def check_size(scope: Scope) -> None:

@@ -76,7 +76,7 @@ class ReadCancel(Cancel):
         wait = self._move
         if wait is not None:
             wait()
-        return self._event.is_set()
+        return self._is_set
 
 
 class _Job:
