@@ -179,7 +179,21 @@ def test_a_read_includes_a_commit_that_the_client_names(ana: Client) -> None:
     headers = {"Omnigraph-Commit": made.headers["omnigraph-commit"]}
     answer = ana.post("/query", {"query": PEOPLE}, headers=headers).ok()
     assert "Named" in json.dumps(answer["rows"])
-    ana.post("/query", {"query": PEOPLE}, headers={"Omnigraph-Commit": "absent"}).ok()
+
+
+def test_unknown_commits_do_not_drop_caches_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.server.state._REFRESH_SECONDS", 3_600.0)
+    with open_served(tmp_path / "g.omni") as graph, serving({"g": graph}) as server:
+        refreshed: list[None] = []
+        refresh = graph.refresh
+        graph.refresh = lambda: (refreshed.append(None), refresh())[1]  # type: ignore[method-assign]
+        client = server.client(graph="g")
+        for number in range(10):
+            headers = {"Omnigraph-Commit": f"absent-{number}"}
+            client.post("/query", {"query": PEOPLE}, headers=headers).ok()
+        assert len(refreshed) == 1
 
 
 def test_limits_of_a_query_are_typed(tmp_path: Path) -> None:

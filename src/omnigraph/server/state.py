@@ -6,6 +6,8 @@ started finish on the generation they started with; open graphs are shared betwe
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol, TypeAlias, cast
@@ -28,6 +30,7 @@ from omnigraph.server.stored_queries import StoredQueries
 
 Role: TypeAlias = Literal["all", "reader", "writer"]
 _SEEN_COMMITS = 256
+_REFRESH_SECONDS = 5.0
 
 
 class Tokens(Protocol):
@@ -69,6 +72,7 @@ class ServedGraph:
         self.queries = queries
         self.uri = graph.uri
         self._seen: OrderedDict[str, None] = OrderedDict()
+        self._refreshed = -math.inf
 
     def is_of(self, spec: GraphSpec) -> bool:
         """Whether the open graph is that of another plan too, whatever its queries and policy."""
@@ -86,6 +90,11 @@ class ServedGraph:
         try:
             self.graph.commit(commit_id)
         except CommitNotFound:
+            # Refreshing drops caches: clients that send random ids must not cause it often.
+            now = time.monotonic()
+            if now - self._refreshed < _REFRESH_SECONDS:
+                return
+            self._refreshed = now
             self.graph.refresh()
         self._seen[commit_id] = None
         while len(self._seen) > _SEEN_COMMITS:
