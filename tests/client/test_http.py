@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from omnigraph.client.server import Connection
+from omnigraph.client.http import Failure
+from omnigraph.client.server import Connection, ServerRequest, no_response
 from omnigraph.errors import (
     Cancelled,
     Conflict,
@@ -241,6 +242,13 @@ def test_a_read_without_an_answer_may_be_repeated(server):
     with pytest.raises(ServerUnavailable, match="broke before the server responded") as caught:
         Connection(server.url).get("x")
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(0.05, QueryTimeout), (None, ServerUnavailable)])
+def test_a_read_that_takes_too_long_is_named_by_its_limit(seconds, kind):
+    """The system itself may give up on a connection without any limit of ours."""
+    request = ServerRequest("GET", ("x",), timeout=seconds)
+    assert type(no_response("http://h", Failure.TIMEOUT, request)) is kind
 
 
 def test_a_change_without_an_answer_has_no_known_outcome(server):

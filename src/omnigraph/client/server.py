@@ -173,7 +173,7 @@ def no_response(base: str, failure: Failure, request: ServerRequest) -> OmniGrap
         )
     if failure is Failure.TOO_LARGE:
         return LimitExceeded(f"the response of the server at {base} is too large")
-    if failure is Failure.TIMEOUT and not request.changes:
+    if failure is Failure.TIMEOUT and not request.changes and request.timeout is not None:
         return QueryTimeout(f"the server at {base} did not answer within {request.timeout:g} s")
     message = f"the connection to {base} broke before the server responded"
     if request.changes:
