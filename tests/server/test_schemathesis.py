@@ -20,6 +20,8 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from omnigraph.server.openapi import document
 from tests.server.serving import PEOPLE, QUERIES, Server, open_served, serving
 
+# Longer than what is generated: random tokens are tried too.
+TOKEN = "a-token-that-nobody-guesses"
 OPEN = ("health", "ready", "openapi")
 CHECKS = (
     checking.not_a_server_error,
@@ -46,7 +48,7 @@ OPERATIONS = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with (
         open_served(tmp_path_factory.mktemp("schemathesis") / "g.omni") as graph,
-        serving({"g": graph}, queries=QUERIES, tokens={"t": "ana"}) as server,
+        serving({"g": graph}, queries=QUERIES, tokens={TOKEN: "ana"}) as server,
     ):
         yield server
 
@@ -64,7 +66,7 @@ def try_requests(server: Server, operation_id: str, mode: GenerationMode, exampl
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case: Case) -> None:
         _aim(case)
-        headers = {"Authorization": "Bearer t"}
+        headers = {"Authorization": f"Bearer {TOKEN}"}
         response = case.call(base_url=server.url, headers=headers, timeout=60)
         case.validate_response(response, checks=CHECKS)
         answered = json.loads(response.content) if response.status_code >= 400 else {}
