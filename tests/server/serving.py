@@ -221,8 +221,8 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="test-server")
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._serve())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
+            loop.run(self._serve())
 
     async def _serve(self) -> None:
         state, times, caps = self._parts

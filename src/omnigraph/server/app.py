@@ -256,18 +256,18 @@ class _Exchange:
             process.metrics.refused("read")
             raise
         loop = asyncio.get_running_loop()
-        watching: list[asyncio.Task[None]] = []
+        listening: list[asyncio.Task[None]] = []
 
-        def watch() -> None:
-            watching.append(loop.create_task(self._cancel_when_left(call)))
+        def start_listening() -> None:
+            listening.append(loop.create_task(self._cancel_when_left(call)))
 
         # Most reads have ended before it pays to listen to their clients.
-        timer = loop.call_later(_PATIENCE_SECONDS, watch)
+        timer = loop.call_later(_PATIENCE_SECONDS, start_listening)
         try:
             return await process.lanes.read(work, call.cancel, permit=permit, key=_lane_key(call))
         finally:
             timer.cancel()
-            for task in watching:
+            for task in listening:
                 task.cancel()
 
     async def _cancel_when_left(self, call: Call) -> None:
