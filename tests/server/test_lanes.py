@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import Cancelled
+from omnigraph.read.gate import GATE
 from omnigraph.read.limits import Cancel
 from omnigraph.server.admission import Admission, Draining, WriteCaps
 from omnigraph.server.lanes import Lanes, ReadCancel, _nothing
@@ -124,6 +125,28 @@ def test_a_moved_read_continues_when_the_long_lane_has_a_slot():
             await occupied
             # The slot is free again.
             assert await own.read(lambda: 1, is_long=True) == 1
+
+    run(scene)
+
+
+def test_a_moved_read_that_waits_does_not_keep_the_gate_of_small_queries():
+    async def scene() -> None:
+        seen, end, go = Seen(), threading.Event(), threading.Event()
+        cancel = ReadCancel()
+
+        def moved() -> None:
+            go.wait()
+            with GATE:
+                assert not cancel.is_set
+
+        with lanes(long_threads=1, observer=seen) as own:
+            occupied = asyncio.create_task(own.read(end.wait, is_long=True))
+            slow = asyncio.create_task(own.read(moved, cancel))
+            await until(lambda: seen.moves == 1 and seen.lanes.count("long") == 1)
+            go.set()
+            await until(lambda: cancel._move is _nothing and GATE.is_free)
+            end.set()
+            await asyncio.gather(occupied, slow)
 
     run(scene)
 

@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.errors import Cancelled
+from omnigraph.read.gate import GATE
 from omnigraph.read.limits import Cancel
 from omnigraph.server.admission import Draining, Permit
 
@@ -27,10 +28,12 @@ T = TypeVar("T")
 
 SHORT_SECONDS = 0.005
 """A read that takes longer belongs to the long lane."""
+_IDLE_SECONDS = 0.02
+"""So does one that has waited so long, for the processor or for storage."""
 _REMEMBERED = 4096
 """How many kinds of reads have an estimate."""
-_WEIGHT = 0.3
-"""How much the last run of a kind of read counts in its estimate."""
+_WEIGHT = 0.1
+"""How much a run that took longer counts in the estimate of its kind of read."""
 _MOST_MOVED = 64
 """How many reads may wait for the long lane in threads of their own."""
 _WRITE_THREADS = 64
@@ -154,15 +157,36 @@ class _ShortThread:
         self.serves = True
         self.job: _Job | None = None
         self.started = 0.0
+        self._clock = 0
+        self._worked = 0.0
         self._lanes = lanes
         threading.Thread(target=self._run, name="omnigraph-short", daemon=True).start()
 
+    @property
+    def blocks(self) -> bool:
+        """Whether its read takes long: by its processor time, or by what it waits for.
+
+        On a busy machine a short read may have to wait for the processor; another thread would
+        only make that worse.
+        """
+        waited = _now() - self.started
+        if waited <= SHORT_SECONDS:
+            return False
+        try:
+            worked = time.clock_gettime(self._clock) - self._worked
+        except OSError:
+            # The thread has ended.
+            return False
+        return worked > SHORT_SECONDS / 2 or waited > _IDLE_SECONDS
+
     def _run(self) -> None:
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
         while self.serves:
             job = self._lanes.next_short()
             if job is None:
                 return
             self.started = _now()
+            self._worked = time.thread_time()
             self.job = job
             job.run()
             self.job = None
@@ -259,8 +283,10 @@ class Lanes:
         if job.key is None:
             return
         with self._lock:
+            # The shortest of the last runs, about: on a busy machine any run may take long.
             before = self._estimates.pop(job.key, job.seconds)
-            self._estimates[job.key] = before + _WEIGHT * (job.seconds - before)
+            longer = before + _WEIGHT * (job.seconds - before)
+            self._estimates[job.key] = min(job.seconds, longer)
             if len(self._estimates) > _REMEMBERED:
                 self._estimates.popitem(last=False)
 
@@ -271,7 +297,7 @@ class Lanes:
         if thread is None:
             return
         job = thread.job
-        if job is not None and _now() - thread.started > SHORT_SECONDS:
+        if job is not None and thread.blocks:
             self._move(thread, job)
         if job is not None or not self._short.empty():
             self._monitor = loop.call_later(SHORT_SECONDS, self._look, loop)
@@ -376,6 +402,8 @@ class _Move:
         cancel = job.cancel
         assert isinstance(cancel, ReadCancel)
         cancel.move(_nothing)
+        # Nobody must wait for a read that waits itself.
+        GATE.release()
         while not self._slots.acquire(timeout=_LOOK_SECONDS):
             if cancel.is_set or cancel.is_late:
                 return

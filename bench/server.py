@@ -1,0 +1,415 @@
+"""The HTTP server against the engine it serves, and against a bare ASGI application.
+
+Run it with ``make bench`` or ``python bench/server.py [part ...]``. Loads come from ``wrk``, never
+from Python. Everything that is compared is measured in the same run; processor time is that of all
+server processes. Parts: point, bare, workers, mixed, connections, writers, export, restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph import Graph
+
+ROOT = Path(__file__).parent.parent
+PEOPLE, EDGES = 100_000, 1_000_000
+SECONDS = int(os.environ.get("BENCH_SECONDS", "8"))
+TICK = os.sysconf("SC_CLK_TCK")
+TOKEN = "bench-token"
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node Event { label: String }
+edge Knows: Person -> Person
+"""
+POINT = "query point($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
+RECORD = "query record($l: String) { insert Event { label: $l } }"
+POLICY = """
+version: 1
+groups: { all: [default] }
+rules:
+  - id: all
+    allow: { actors: { group: all }, actions: [read, export, change], branch_scope: any }
+"""
+
+
+# -- servers -------------------------------------------------------------------------------------
+
+
+class Served:
+    """A server process with its workers."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(b"OMNIGRAPH_LISTEN_ADDR="):
+                self.url = f"http://{line.decode().partition('=')[2].strip()}"
+                return
+        raise SystemExit("the server did not start")
+
+    @property
+    def pids(self) -> list[int]:
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [pid, *map(int, children)]
+
+    def cpu(self) -> float:
+        """Seconds of all processes."""
+        total = 0.0
+        for pid in self.pids:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / TICK
+        return total
+
+    def memory(self) -> int:
+        """Private bytes of the largest process."""
+        sizes = []
+        for pid in self.pids:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            sizes.append(sum(int(n) for n in re.findall(r"Private_\w+:\s+(\d+) kB", text)) * 1024)
+        return max(sizes)
+
+    def post(self, path: str, body: Any) -> bytes:
+        request = urllib.request.Request(
+            self.url + path,
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"},
+        )
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return bytes(response.read())
+
+
+@contextmanager
+def serve(root: Path, workers: int) -> Iterator[Served]:
+    policy = root.parent / "policy.yaml"
+    policy.write_text(POLICY)
+    command = [sys.executable, "-m", "omnigraph.cli", "serve", str(root), "--bind", "127.0.0.1:0"]
+    command += ["--workers", str(workers), "--policy", str(policy)]
+    with _running(command) as server:
+        yield server
+
+
+@contextmanager
+def _running(command: list[str]) -> Iterator[Served]:
+    environ = {**os.environ, "OMNIGRAPH_SERVER_BEARER_TOKEN": TOKEN}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, env=environ
+    )
+    try:
+        yield Served(process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def run_bare() -> None:
+    """A bare ASGI application on the listener of the server."""
+    from omnigraph.server.lifecycle import listen
+    from omnigraph.server.listener import Listener
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def main() -> None:
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        print(f"OMNIGRAPH_LISTEN_ADDR={listen(bound)}", flush=True)
+        Listener(app, [bound]).start()
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        await stop.wait()
+
+    import uvloop
+
+    uvloop.run(main())
+
+
+# -- loads ---------------------------------------------------------------------------------------
+
+LUA = """
+wrk.headers["Authorization"] = "Bearer {token}"
+wrk.headers["Content-Type"] = "application/json"
+local threads, counter = {{}}, 1
+function setup(thread)
+  thread:set("id", counter)
+  counter = counter + 1
+  table.insert(threads, thread)
+end
+function init(args) done_here = 0; number = 0; math.randomseed(os.time() + id) end
+{request}
+{delay}
+function response(status, headers, body) if status == 200 then done_here = done_here + 1 end end
+function done(summary, latency, requests)
+  local counts = {{}}
+  for _, thread in ipairs(threads) do table.insert(counts, thread:get("done_here")) end
+  io.write("RESULT {{\\"requests\\": ", summary.requests,
+    ", \\"seconds\\": ", summary.duration / 1e6,
+    ", \\"p50\\": ", latency:percentile(50) / 1e3, ", \\"p99\\": ", latency:percentile(99) / 1e3,
+    ", \\"bad\\": ", summary.errors.status, ", \\"broken\\": ",
+    summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout,
+    ", \\"counts\\": [", table.concat(counts, ","), "]}}\\n")
+end
+"""
+POINT_LUA = f"""function request()
+  local name = 'p' .. math.random(0, {PEOPLE - 1})
+  local body = '{{"query": "{POINT}", "params": {{"n": "' .. name .. '"}}}}'
+  return wrk.format("POST", "/graphs/g/query", nil, body)
+end"""
+RECORD_LUA = f"""function request()
+  number = number + 1
+  local body = '{{"query": "{RECORD}", "params": {{"l": "' .. id .. '/' .. number .. '"}}}}'
+  return wrk.format("POST", "/graphs/g/mutate", nil, body)
+end"""
+
+
+def get_lua(path: str) -> str:
+    return f'function request() return wrk.format("GET", "{path}") end'
+
+
+def start_wrk(
+    url: str,
+    request: str,
+    connections: int,
+    *,
+    threads: int = 1,
+    delay: float = 0,
+    seconds: int = 0,
+) -> Callable[[], dict[str, Any]]:
+    """Start a load; the returned function waits for its result."""
+    pause = f"function delay() return {delay:.3f} end" if delay else ""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua", delete=False) as script:
+        script.write(LUA.format(token=TOKEN, request=request, delay=pause))
+    command = ["wrk", f"-t{threads}", f"-c{connections}", f"-d{seconds or SECONDS}s"]
+    command += ["--timeout", "30s", "-s", script.name, url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def wait() -> dict[str, Any]:
+        output, _ = process.communicate()
+        os.unlink(script.name)
+        result: dict[str, Any] = json.loads(output.rpartition("RESULT ")[2])
+        return result
+
+    return wait
+
+
+def load(served: Served, request: str, connections: int, **options: Any) -> dict[str, Any]:
+    """Run a load; the result has the rate and the processor time per request too."""
+    before = served.cpu()
+    result = start_wrk(served.url, request, connections, **options)()
+    result["rate"] = result["requests"] / result["seconds"]
+    result["cpu"] = (served.cpu() - before) / max(result["requests"], 1) * 1e6
+    return result
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def report(what: str, value: str, goal: str, is_met: bool) -> None:
+    print(f"{what:48} {value:>34}   goal {goal:18} {'ok' if is_met else 'MISSED'}", flush=True)
+
+
+def make_graph(folder: Path) -> Path:
+    root = folder / "g.omni"
+    names = [f"p{number}" for number in range(PEOPLE)]
+    chosen = np.random.default_rng(7).integers(0, PEOPLE, (2, EDGES))
+    with Graph.init(root, SCHEMA, durability="os") as graph:
+        graph.append(
+            {"Person": pa.table({"name": names, "age": pa.array(range(PEOPLE), pa.int32())})}
+        )
+        ids = pa.array(names)
+        ends = {"src": ids.take(pa.array(chosen[0])), "dst": ids.take(pa.array(chosen[1]))}
+        graph.append({"Knows": pa.table(ends)})
+        graph.maintenance.optimize()
+    return root
+
+
+def embedded(root: Path, seconds: float = 4.0) -> tuple[float, float]:
+    """Processor time and median of a point look-up in this process, in µs and ms."""
+    with Graph.open(root, "r", local_files=False) as graph:
+        for number in range(200):
+            graph.query(POINT, params={"n": f"p{number}"}).rows()
+        times, end = [], time.perf_counter() + seconds
+        cpu = time.process_time()
+        while (now := time.perf_counter()) < end:
+            graph.query(POINT, params={"n": f"p{len(times) * 7919 % PEOPLE}"}).rows()
+            times.append(time.perf_counter() - now)
+        return (time.process_time() - cpu) / len(times) * 1e6, statistics.median(times) * 1e3
+
+
+def part_point(root: Path) -> None:
+    with serve(root, 1) as served:
+        load(served, POINT_LUA, 4, seconds=2)
+        cpu, median = embedded(root)
+        busy = load(served, POINT_LUA, 8)
+        single = load(served, POINT_LUA, 1)
+        extra = busy["cpu"] - cpu
+        text = f"{busy['cpu']:.0f} µs, embedded {cpu:.0f} µs"
+        report("point look-up, CPU per request", text, "≤ + 250 µs", extra <= 250)
+        text = f"{single['p50']:.2f} ms, embedded {median:.2f} ms"
+        report(
+            "point look-up, median of 1 connection",
+            text,
+            "≤ + 0.6 ms",
+            single["p50"] - median <= 0.6,
+        )
+
+
+def part_bare(root: Path) -> None:
+    with serve(root, 1) as served, _running([sys.executable, __file__, "--bare"]) as bare:
+        for path in ("/graphs/g/queries", "/healthz"):
+            ours = load(served, get_lua(path), 8)
+            raw = load(bare, get_lua("/"), 8)
+            ratio = ours["cpu"] / raw["cpu"]
+            text = f"{ours['cpu']:.0f} µs, bare {raw['cpu']:.0f} µs, {ratio:.1f} ×"
+            report(f"GET {path}, CPU per request", text, "≤ 3 × bare", ratio <= 3)
+
+
+def part_workers(root: Path) -> None:
+    rates = {}
+    for workers in (1, 2):
+        with serve(root, workers) as served:
+            load(served, POINT_LUA, 16, seconds=2)
+            rates[workers] = load(served, POINT_LUA, 16)["rate"]
+    ratio = rates[2] / rates[1]
+    text = f"{rates[1]:.0f} and {rates[2]:.0f} /s, {ratio:.2f} ×"
+    report("point look-ups, 1 and 2 workers", text, "≥ 1.7 × on idle cores", ratio >= 1.7)
+
+
+def part_mixed(root: Path) -> None:
+    seconds = max(SECONDS, int(os.environ.get("BENCH_MIXED_SECONDS", "60")))
+    with serve(root, 2) as served:
+        load(served, POINT_LUA, 16, seconds=2)
+        capacity = load(served, POINT_LUA, 16)["rate"]
+        options = {"delay": 16 / (capacity / 2) * 1e3, "seconds": seconds}
+        alone = load(served, POINT_LUA, 16, **options)
+        writers = start_wrk(served.url, RECORD_LUA, 8, threads=8, seconds=seconds)
+        beside = load(served, POINT_LUA, 16, **options)
+        written = writers()
+        middle, tail = beside["p50"] / alone["p50"], beside["p99"] / alone["p99"]
+        text = f"{alone['p50']:.2f} → {beside['p50']:.2f} ms, {middle:.2f} ×"
+        report("reads beside 8 writers, p50", text, "≤ 1.5 ×", middle <= 1.5)
+        text = f"{alone['p99']:.2f} → {beside['p99']:.2f} ms, {tail:.2f} ×"
+        report("reads beside 8 writers, p99", text, "≤ 5 ×", tail <= 5)
+        bad = beside["bad"] + beside["broken"] + written["broken"]
+        report("errors", f"{bad}; {written['requests']} writes", "0", bad == 0)
+
+
+def part_connections(root: Path) -> None:
+    with serve(root, 2) as served:
+        result = load(served, POINT_LUA, 200, threads=2)
+        bad = result["bad"] + result["broken"]
+        text = f"{bad} of {result['requests']} failed, p99 {result['p99']:.0f} ms"
+        report("200 connections at once", text, "0 failed", bad == 0)
+
+
+def part_writers(root: Path) -> None:
+    with serve(root, 2) as served:
+        load(served, RECORD_LUA, 8, threads=8, seconds=2)
+        ratios, spreads = [], []
+        for _ in range(3):
+            one = load(served, RECORD_LUA, 1)
+            eight = load(served, RECORD_LUA, 8, threads=8)
+            ratios.append(eight["rate"] / one["rate"])
+            spreads.append(max(eight["counts"]) / max(min(eight["counts"]), 1))
+        ratio, spread = statistics.median(ratios), statistics.median(spreads)
+        text = f"{one['rate']:.0f} and {eight['rate']:.0f} /s, {ratio:.2f} ×"
+        report("1 and 8 writers on a branch", text, "≥ 3 ×", ratio >= 3)
+        report("writes of the 8 writers, most / fewest", f"{spread:.2f}", "≤ 2", spread <= 2)
+
+
+def part_export(root: Path) -> None:
+    with serve(root, 2) as served:
+        served.post("/graphs/g/export", {"type_names": ["Event"]})
+        before, peak, stop = served.memory(), [0], threading.Event()
+
+        def sample() -> None:
+            while not stop.wait(0.05):
+                peak[0] = max(peak[0], served.memory())
+
+        sampler = threading.Thread(target=sample)
+        sampler.start()
+        request = urllib.request.Request(
+            f"{served.url}/graphs/g/export",
+            json.dumps({"type_names": ["Knows"]}).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"},
+        )
+        start = time.perf_counter()
+        with urllib.request.urlopen(request, timeout=600) as response:
+            response.read(1)
+            first = (time.perf_counter() - start) * 1e3
+            lines = 0
+            while piece := response.read(1 << 20):
+                lines += piece.count(b"\n")
+        stop.set()
+        sampler.join()
+        growth = max(peak[0] - before, 0) / 1e6
+        report(f"export of {lines} edges, first byte", f"{first:.0f} ms", "≤ 200 ms", first <= 200)
+        report("export, growth of memory", f"{growth:.0f} MB", "≤ 100 MB", growth <= 100)
+
+
+def part_restart(root: Path) -> None:
+    with serve(root, 2) as served:
+        served.post("/graphs/g/mutate", {"query": RECORD, "params": {"l": "before"}})
+        times = []
+        for number in range(3):
+            os.kill(served.pids[1], signal.SIGKILL)
+            start = time.perf_counter()
+            body = {"query": RECORD, "params": {"l": f"after {number}"}}
+            while True:
+                try:
+                    served.post("/graphs/g/mutate", body)
+                    break
+                except OSError:
+                    time.sleep(0.02)
+            times.append(time.perf_counter() - start)
+            # A worker that dies too often is restarted later each time.
+            time.sleep(1)
+        worst = max(times)
+        report("writer killed, next write answered", f"{worst:.2f} s", "≤ 2 s", worst <= 2)
+
+
+PARTS = {
+    name.removeprefix("part_"): part
+    for name, part in list(globals().items())
+    if name.startswith("part_")
+}
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--bare"]:
+        run_bare()
+        return
+    if subprocess.run(["bash", ROOT / "tools" / "ensure-wrk"], check=False).returncode:
+        print("bench/server.py needs wrk; nothing was measured")
+        return
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
+        root = make_graph(Path(folder))
+        for name in sys.argv[1:] or PARTS:
+            PARTS[name](root)
+
+
+if __name__ == "__main__":
+    main()
