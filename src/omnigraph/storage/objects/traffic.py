@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from omnigraph.records import dataclass
+
 _KINDS = ("reads", "writes", "lists", "deletes")
 
 
@@ -19,6 +21,7 @@ class _ThreadCounts(threading.local):
 _THREAD = _ThreadCounts()
 
 
+@dataclass(slots=True)
 class Traffic:
     """The number of calls of a store, by kind.
 
@@ -29,13 +32,10 @@ class Traffic:
     (2, Traffic(reads=2, writes=0, lists=0, deletes=0))
     """
 
-    __slots__ = _KINDS
-
-    def __init__(self, reads: int = 0, writes: int = 0, lists: int = 0, deletes: int = 0) -> None:
-        self.reads = reads
-        self.writes = writes
-        self.lists = lists
-        self.deletes = deletes
+    reads: int = 0
+    writes: int = 0
+    lists: int = 0
+    deletes: int = 0
 
     @property
     def total(self) -> int:
@@ -49,9 +49,6 @@ class Traffic:
     def since(self, before: Traffic) -> Traffic:
         """The calls since an earlier count."""
         return Traffic(*(getattr(self, kind) - getattr(before, kind) for kind in _KINDS))
-
-    def __repr__(self) -> str:
-        return f"Traffic({', '.join(f'{kind}={getattr(self, kind)}' for kind in _KINDS)})"
 
 
 class StoreTraffic(Traffic):
