@@ -171,6 +171,26 @@ def test_a_query_needs_no_pandas_and_a_frame_loads_it(uri):
     run("-c", QUERIES, uri)
 
 
+def test_a_three_way_merge_needs_no_pandas(uri):
+    """Neither do the writes before it."""
+    code = """
+import sys
+from omnigraph import Graph
+ADD = "query add($n: String, $at: DateTime) { insert Person { name: $n, at: $at } }"
+SET = "query set($n: String) { update Person set { age: 3 } where name = $n }"
+with Graph.open(sys.argv[1]) as graph:
+    graph.branches.create("b")
+    for branch, name in (("main", "x"), ("b", "y")):
+        graph.mutate(ADD, params={"n": name, "at": "2024-05-06T07:08:09Z"}, branch=branch)
+    graph.mutate(SET, params={"n": "p1"}, branch="b")
+    graph.mutate(SET, params={"n": "p2"})
+    graph.merge("b")
+    assert graph.snapshot().count("Person") == 6
+    assert "pandas" not in sys.modules
+"""
+    run("-c", code, uri)
+
+
 def test_a_frame_is_loaded_after_queries_without_pandas(uri):
     code = (
         "import sys\nfrom omnigraph import Graph\ngraph = Graph.open(sys.argv[1])\n"

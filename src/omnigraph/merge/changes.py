@@ -19,6 +19,7 @@ from omnigraph.commit.snapshot import Pin
 from omnigraph.commit.store import GraphStore
 from omnigraph.lang.schema.catalog import EntityType, NodeType
 from omnigraph.lang.schema.migrate import is_wider
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.merge.equal import Mask, same_values
 from omnigraph.storage.tables.branch_list import BranchInfo
 from omnigraph.storage.tables.deltas import (
@@ -247,7 +248,7 @@ class _Comparison:
             return TableChanges(self._empty, self._empty)
         table = self._store.table(pin)
         touched = changed_since(table, common.version, self._schema, self._names(table))
-        row_ids = touched.rows[ROW_ID].to_numpy()
+        row_ids = numpy_view(touched.rows[ROW_ID])
         now = [touched.rows]
         before = [self._earlier_values(base, np.setdiff1d(row_ids, touched.created), now[0], table)]
         if self._earlier is not None and self._before is not None:
@@ -325,11 +326,11 @@ def _without_equal_rows(schema: pa.Schema, before: pa.Table, after: pa.Table) ->
     before, after = _sorted(before), _sorted(after)
     ids, others = _ids(before), _ids(after)
     where = pc.index_in(ids, value_set=others)
-    rows = np.flatnonzero(where.is_valid().to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(numpy_view(where.is_valid()))
     if len(rows):
-        partners = where.drop_null().to_numpy()
+        partners = numpy_view(where.drop_null())
         one, other = before.take(pa.array(rows)), after.take(pa.array(partners))
-        same: Mask = (one[ROW_ID].to_numpy() != UNKNOWN) & (other[ROW_ID].to_numpy() != UNKNOWN)
+        same: Mask = (numpy_view(one[ROW_ID]) != UNKNOWN) & (numpy_view(other[ROW_ID]) != UNKNOWN)
         for name in schema.names:
             same &= same_values(_one(one[name]), _one(other[name]))
         rewritten = other.filter(pa.array(same))

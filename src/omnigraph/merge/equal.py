@@ -7,6 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.lang.values.numpy_view import numpy_view
+
 Mask = npt.NDArray[np.bool_]
 
 
@@ -28,7 +30,7 @@ def same_values(one: pa.Array, other: pa.Array) -> Mask:
 
 
 def _valid(column: pa.Array) -> Mask:
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.asarray(numpy_view(column.is_valid()), dtype=np.bool_)
 
 
 def _same(one: pa.Array, other: pa.Array) -> Mask:
@@ -45,16 +47,16 @@ def _same(one: pa.Array, other: pa.Array) -> Mask:
         width = {16: np.uint16, 32: np.uint32, 64: np.uint64}[kind.bit_width]
         mine, theirs = _numbers(one).view(width), _numbers(other).view(width)
         return np.asarray(mine == theirs)
-    return np.asarray(pc.equal(one, other).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return np.asarray(numpy_view(pc.equal(one, other)), dtype=np.bool_)
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.floating]:
-    return np.ascontiguousarray(column.to_numpy(zero_copy_only=False))
+    return np.ascontiguousarray(numpy_view(column))
 
 
 def _same_lists(one: pa.Array, other: pa.Array) -> Mask:
-    lengths = pc.list_value_length(one).to_numpy(zero_copy_only=False)
-    same: Mask = lengths == pc.list_value_length(other).to_numpy(zero_copy_only=False)
+    lengths = numpy_view(pc.list_value_length(one))
+    same: Mask = lengths == numpy_view(pc.list_value_length(other))
     rows = np.flatnonzero(same & (lengths > 0))
     if len(rows):
         mine = one.take(pa.array(rows)).flatten()

@@ -16,6 +16,7 @@ from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.write_request import WriteView
 from omnigraph.lang.schema.catalog import Catalog, EntityType, entity_types
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.merge.bases import (
     AncestryGap,
     Inherited,
@@ -191,7 +192,7 @@ def locate_rows(
     if source.is_straight and target.is_straight:
         sources.append(source.before)
     keys = pa.concat_arrays([rows[KEY].combine_chunks() for rows in sources])
-    numbers = np.concatenate([rows[ROW_ID].to_numpy() for rows in sources])
+    numbers = np.concatenate([numpy_view(rows[ROW_ID]) for rows in sources])
     changed = pc.index_in(merged.changed[KEY].combine_chunks(), value_set=keys)
     deleted = pc.index_in(merged.deleted, value_set=keys)
     if changed.null_count or deleted.null_count:
@@ -199,9 +200,9 @@ def locate_rows(
     schema = entity_type.arrow_schema()
     return LocatedRows(
         merged.changed.cast(schema),
-        numbers[changed.to_numpy()],
+        numbers[numpy_view(changed)],
         merged.new.cast(schema),
-        numbers[deleted.to_numpy()],
+        numbers[numpy_view(deleted)],
     )
 
 

@@ -18,6 +18,7 @@ from omnigraph.errors import InputError, ValueConversionError
 from omnigraph.lang.schema.catalog import EdgeType, EntityType, NodeType
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.columns import convert_column, json_row
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.merge.changes import (
     UNKNOWN,
     TableChanges,
@@ -85,7 +86,7 @@ class _ThreeWay:
         self._names = entity_type.arrow_schema().names
         # Both sides changed these rows since the same state: either one has the base values.
         before, self._was = _aligned(source.before, ids, [*self._names, ROW_ID])
-        self._unknown: Mask = before.pop(ROW_ID).fill_null(0).to_numpy() == UNKNOWN
+        self._unknown: Mask = numpy_view(before.pop(ROW_ID).fill_null(0)) == UNKNOWN
         self._base = before
         self._theirs, self._is_theirs = _aligned(source.after, ids, self._names)
         self._ours, self._is_ours = _aligned(target.after, ids, self._names)
@@ -203,7 +204,7 @@ def _nullable_schema(entity_type: EntityType) -> pa.Schema:
 def _aligned(rows: pa.Table, ids: pa.Array, names: list[str]) -> tuple[dict[str, pa.Array], Mask]:
     """Columns in the order of ids, null where there is no row, and a mask of existing rows."""
     where = pc.index_in(ids, value_set=rows[KEY].combine_chunks())
-    exists = where.is_valid().to_numpy(zero_copy_only=False)
+    exists = numpy_view(where.is_valid())
     columns = {name: rows[name].combine_chunks().take(where) for name in names}
     return columns, exists
 
@@ -260,6 +261,6 @@ def _deduplicate_edges(
     same = np.logical_and.reduce(
         [same_values(one[n].combine_chunks(), other[n].combine_chunks()) for n in names]
     )
-    dropped = rows.to_numpy()[same]
+    dropped = numpy_view(rows)[same]
     left = np.delete(np.arange(merged.new.num_rows), dropped)
     return replace(merged, new=merged.new.take(pa.array(left)))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import InternalError
+from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.records import dataclass
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import Deletions, delete_in_fragment
@@ -45,8 +46,8 @@ def changed_since(
         new = delta.get_inserted_rows().read_all()
         changed = delta.get_updated_rows().read_all()
     rows = pa.concat_tables([new, changed])
-    row_ids = rows[ROW_ID].to_numpy().astype(np.int64)
-    created = new[ROW_ID].to_numpy().astype(np.int64)
+    row_ids = numpy_view(rows[ROW_ID]).astype(np.int64)
+    created = numpy_view(new[ROW_ID]).astype(np.int64)
     return ChangedRows(_whole(table, rows, row_ids, schema, names), created)
 
 
@@ -54,7 +55,7 @@ def deleted_since(table: Table, version: int) -> np.ndarray:
     """The row ids that an earlier version has and this one does not."""
     with lance_call("compare versions of", table.ref.path):
         delta = table.dataset.delta(compared_against=version)
-        batches = [batch.column(0).to_numpy() for batch in delta.get_deleted_row_ids()]
+        batches = [numpy_view(batch.column(0)) for batch in delta.get_deleted_row_ids()]
     return np.concatenate([np.empty(0, np.int64), *batches]).astype(np.int64)
 
 
@@ -81,7 +82,7 @@ def rows_of(
     rows = find_rows(table, row_ids, columns, numbers)
     if rows.num_rows != len(row_ids):
         raise InternalError(f"changed rows of '{table.ref.path}' are missing")
-    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
+    return _whole(table, rows, numpy_view(rows[ROW_ID]).astype(np.int64), schema, names)
 
 
 def find_rows(
@@ -112,7 +113,7 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
     rows = find_rows(table, row_ids, [])
     if rows.num_rows != len(row_ids):
         return None
-    addresses = np.sort(rows[ROW_ADDRESS].to_numpy())
+    addresses = np.sort(numpy_view(rows[ROW_ADDRESS]))
     homes, starts = np.unique(addresses >> np.uint64(32), return_index=True)
     with lance_call("stage a delete from", table.ref.path):
         fragments = {fragment.fragment_id: fragment for fragment in table.dataset.get_fragments()}
@@ -125,12 +126,12 @@ def delete_rows(table: Table, row_ids: np.ndarray) -> Deletions | None:
 def all_rows(table: Table, schema: pa.Schema, names: Mapping[str, str]) -> pa.Table:
     """All rows with all columns, and ``_rowid``."""
     rows = table.read(_plain(schema, names), row_ids=True)
-    return _whole(table, rows, rows[ROW_ID].to_numpy().astype(np.int64), schema, names)
+    return _whole(table, rows, numpy_view(rows[ROW_ID]).astype(np.int64), schema, names)
 
 
 def rows_where(table: Table, condition: pc.Expression | None) -> np.ndarray:
     """The row ids of the rows that match a condition."""
-    row_ids: np.ndarray = table.read([], condition, row_ids=True)[ROW_ID].to_numpy()
+    row_ids: np.ndarray = numpy_view(table.read([], condition, row_ids=True)[ROW_ID])
     return row_ids.astype(np.int64)
 
 
