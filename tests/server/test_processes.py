@@ -71,6 +71,15 @@ def test_a_server_that_cannot_serve_exits_with_1_and_never_listens(tmp_path, wor
         assert server.process.stdout.read() == b""
 
 
+def test_a_long_path_of_the_temporary_directory_does_not_matter(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    with small_server(tmp_path, workers=2).await_listening() as server:
+        assert server.ask("POST", "/write", b"").status == 200
+        assert list(long.glob("omnigraph-*")) == []
+
+
 def test_an_address_in_use_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = ServerConfig(

@@ -55,6 +55,9 @@ _HEALTHY_SECONDS = 30.0
 """A worker that has lived so long is restarted at once again."""
 _COLLECT_SECONDS = 2.0
 WRITER = "writer"
+_LONGEST_PATH = 103
+"""The longest path of a Unix socket on every system, in bytes."""
+_SHORT_FOLDER = "/tmp"
 
 
 class Supervisor:
@@ -120,14 +123,14 @@ class Supervisor:
 
     def _listen_for_readers(self) -> None:
         """The socket of the writer, in a directory that only this user can enter."""
-        self._folder = tempfile.mkdtemp(prefix="omnigraph-")
+        self._folder = _new_folder()
         self._writer_socket = socket.socket(socket.AF_UNIX)
         self._writer_socket.bind(self._writer_path)
         self._writer_socket.listen(BACKLOG)
 
     @property
     def _writer_path(self) -> str:
-        return str(Path(self._folder) / "writer")
+        return str(Path(self._folder) / WRITER)
 
     # -- start -----------------------------------------------------------------------------
 
@@ -324,3 +327,12 @@ class Supervisor:
                 worker.send(Drain())
             codes += await asyncio.gather(*(worker.ended() for worker in group))
         return all(code == os.EX_OK for code in codes)
+
+
+def _new_folder() -> str:
+    """A new directory that only this user can enter, whose path is short enough for a socket."""
+    folder = tempfile.mkdtemp(prefix="omnigraph-")
+    if len(os.fsencode(Path(folder) / WRITER)) <= _LONGEST_PATH:
+        return folder
+    os.rmdir(folder)
+    return tempfile.mkdtemp(prefix="omnigraph-", dir=_SHORT_FOLDER)
