@@ -49,12 +49,14 @@ class HttpApplication:
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
         self._table = RouteTable(ROUTES)
+        self._patience = _Patience()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            await _Exchange(self._process, self._table, scope, receive, send).run()
+            exchange = _Exchange(self._process, self._table, self._patience, scope, receive, send)
+            await exchange.run()
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -67,6 +69,35 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
+class _Patience:
+    """The reads that are too young for anybody to listen to their clients; one timer for all."""
+
+    def __init__(self) -> None:
+        self._started: dict[_Exchange, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, exchange: _Exchange) -> None:
+        loop = asyncio.get_running_loop()
+        self._started[exchange] = time.perf_counter()
+        if self._timer is None:
+            self._timer = loop.call_later(_PATIENCE_SECONDS, self._look, loop)
+
+    def discard(self, exchange: _Exchange) -> None:
+        self._started.pop(exchange, None)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = time.perf_counter()
+        # The oldest come first.
+        for exchange, started in list(self._started.items()):
+            left = started + _PATIENCE_SECONDS - now
+            if left > 0:
+                self._timer = loop.call_later(left, self._look, loop)
+                return
+            del self._started[exchange]
+            exchange.listen()
+
+
 class _Exchange:
     """One request and its response."""
 
@@ -74,6 +105,7 @@ class _Exchange:
         self,
         process: ServerProcess,
         table: RouteTable,
+        patience: _Patience,
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -94,6 +126,8 @@ class _Exchange:
         self._status = _LEFT
         self._has_started = False
         self._echoes_version = False
+        self._patience = patience
+        self._listening: asyncio.Task[None] | None = None
 
     # -- the whole ---------------------------------------------------------------------------
 
@@ -255,20 +289,20 @@ class _Exchange:
         except ServerUnavailable:
             process.metrics.refused("read")
             raise
-        loop = asyncio.get_running_loop()
-        listening: list[asyncio.Task[None]] = []
-
-        def start_listening() -> None:
-            listening.append(loop.create_task(self._cancel_when_left(call)))
-
         # Most reads have ended before it pays to listen to their clients.
-        timer = loop.call_later(_PATIENCE_SECONDS, start_listening)
+        self._patience.add(self)
         try:
             return await process.lanes.read(work, call.cancel, permit=permit, key=_lane_key(call))
         finally:
-            timer.cancel()
-            for task in listening:
-                task.cancel()
+            self._patience.discard(self)
+            if self._listening is not None:
+                self._listening.cancel()
+
+    def listen(self) -> None:
+        """Cancel the read of this request when its client leaves."""
+        assert self._call is not None
+        loop = asyncio.get_running_loop()
+        self._listening = loop.create_task(self._cancel_when_left(self._call))
 
     async def _cancel_when_left(self, call: Call) -> None:
         await self._leaves()

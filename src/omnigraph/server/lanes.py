@@ -233,7 +233,6 @@ class Lanes:
         loop = asyncio.get_running_loop()
         job = _Job(loop, fn, cancel, permit, key)
         self._reads.add(job.future)
-        job.future.add_done_callback(self._reads.discard)
         if is_long or self._estimates.get(key, 0.0) > SHORT_SECONDS:
             self._start_long(job)
         else:
@@ -244,6 +243,8 @@ class Lanes:
             if cancel is not None:
                 cancel.set()
             raise
+        finally:
+            self._reads.discard(job.future)
         return result
 
     def _start_short(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
