@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from omnigraph.errors import Cancelled, OmniGraphError, PolicyDenied, ServerUnavailable
 from omnigraph.escaping import escape
 from omnigraph.server import bodies, heads
+from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft, read_body
 from omnigraph.server.calls import Call, Reply, RequestHeaders
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
@@ -261,6 +262,10 @@ class _Exchange:
             return result
         if lane == "write":
             return await self._write(route, call)
+        if route.is_quick and not call.headers.all(COMMIT):
+            with await self._admit(call):
+                quick: Reply = route.handler(call)
+                return quick
         read: Reply = await self._read(call, lambda: self._run_read(route, call))
         return read
 
@@ -284,11 +289,7 @@ class _Exchange:
     async def _read(self, call: Call, work: Callable[[], Any]) -> Any:
         """Run a read; it is cancelled when its client leaves."""
         process = self._process
-        try:
-            permit = await process.reads.enter(call.actor, call.body_bytes)
-        except ServerUnavailable:
-            process.metrics.refused("read")
-            raise
+        permit = await self._admit(call)
         # Most reads have ended before it pays to listen to their clients.
         self._patience.add(self)
         try:
@@ -297,6 +298,13 @@ class _Exchange:
             self._patience.discard(self)
             if self._listening is not None:
                 self._listening.cancel()
+
+    async def _admit(self, call: Call) -> Permit:
+        try:
+            return await self._process.reads.enter(call.actor, call.body_bytes)
+        except ServerUnavailable:
+            self._process.metrics.refused("read")
+            raise
 
     def listen(self) -> None:
         """Cancel the read of this request when its client leaves."""

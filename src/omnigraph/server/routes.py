@@ -84,6 +84,8 @@ class Route:
     """Decides about the lane, if it depends on the path."""
     size: Callable[[Call], int] = _body_bytes
     """The estimated size of a write, for admission."""
+    is_quick: bool = False
+    """Whether a read asks no engine, so that a thread would cost more than its work."""
     is_conditional: bool = False
     """Whether the header ``Omnigraph-If-Graph-Commit`` is required."""
     is_lenient: bool = False
@@ -322,6 +324,7 @@ ROUTES: tuple[Route, ...] = (
         stored.list_queries,
         authorize=partial(_ask_main, action="read"),
         response=responses.QueriesCatalogOutput,
+        is_quick=True,
     ),
     _invoke(
         path="/queries/{name}",
