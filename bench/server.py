@@ -227,8 +227,8 @@ def load(served: Served, request: str, connections: int, **options: Any) -> dict
 # -- parts ---------------------------------------------------------------------------------------
 
 
-def report(what: str, value: str, goal: str, is_met: bool) -> None:
-    print(f"{what:48} {value:>34}   goal {goal:18} {'ok' if is_met else 'MISSED'}", flush=True)
+def report(what: str, value: str, wanted: str, is_met: bool) -> None:
+    print(f"{what:48} {value:>34}   goal {wanted:18} {'ok' if is_met else 'MISSED'}", flush=True)
 
 
 def make_graph(folder: Path) -> Path:

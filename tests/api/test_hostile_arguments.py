@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -18,6 +20,7 @@ from omnigraph import EmbeddingConfig, Graph, InputError, InternalError, OmniGra
 from omnigraph.commit.metadata import receipt_of
 from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.types import PropType, Scalar
+from tests.server.serving import serving
 
 SCHEMA = """
 node Person {
@@ -77,8 +80,9 @@ def public_callables() -> Iterator[tuple[str, Any]]:
         value = getattr(omnigraph, name)
         if inspect.isfunction(value) or name in MADE_BY_USERS:
             yield name, value
-        # The methods of a Lance dataset are those of Lance.
-        if not inspect.isclass(value) or issubclass(value, Enum) or name == "ReadOnlyDataset":
+        # The methods of a Lance dataset are those of Lance; protocols such as GraphLike have none.
+        is_foreign = name == "ReadOnlyDataset" or name.endswith("Like")
+        if not inspect.isclass(value) or issubclass(value, Enum) or is_foreign:
             continue
         for method, raw in inspect.getmembers_static(value):
             function = getattr(raw, "__func__", raw)
@@ -112,9 +116,43 @@ def backup(tmp_path_factory):
     return folder / "copies"
 
 
-def _owner(graph: Graph, name: str) -> Any:
+@pytest.fixture
+def loop():
+    with asyncio.Runner() as loop:
+        yield loop
+
+
+@pytest.fixture
+def remote(graph, request, loop):
+    """The graph behind a server, for the methods of the client."""
+    label = request.node.callspec.params["label"]
+    if "Remote" not in label:
+        yield None
+        return
+    with serving({"g": graph}, queries={"q": READ}) as server:
+        address = f"http://127.0.0.1:{server.port}"
+        if label.startswith("Async"):
+            connected = loop.run(omnigraph.connect_async(address, graph="g"))
+            yield connected
+            loop.run(connected.close())
+        else:
+            with omnigraph.connect(address, graph="g") as connected:
+                yield connected
+
+
+def _owner(graph: Graph, remote: Any, loop: asyncio.Runner, name: str) -> Any:
     """An object of a public class, or the class where its functions need none."""
     makers = {
+        "RemoteGraph": lambda: remote,
+        "RemoteSnapshot": lambda: remote.snapshot(),
+        "RemoteBranches": lambda: remote.branches,
+        "RemoteSchema": lambda: remote.schema,
+        "RemoteQueries": lambda: remote.queries,
+        "AsyncRemoteGraph": lambda: remote,
+        "AsyncRemoteSnapshot": lambda: loop.run(remote.snapshot()),
+        "AsyncRemoteBranches": lambda: remote.branches,
+        "AsyncRemoteSchema": lambda: remote.schema,
+        "AsyncRemoteQueries": lambda: remote.queries,
         "Graph": lambda: graph,
         "GraphSnapshot": graph.snapshot,
         "GraphBranches": lambda: graph.branches,
@@ -151,6 +189,12 @@ def _valid(graph: Graph, folder: Path, backup: Path) -> dict[str, Any]:
         "schema": SCHEMA,
         "source": READ,
         "Graph.mutate.source": WRITE,
+        "RemoteGraph.mutate.source": WRITE,
+        "AsyncRemoteGraph.mutate.source": WRITE,
+        "RemoteGraph.merge.source": "main",
+        "AsyncRemoteGraph.merge.source": "main",
+        "url": "http://127.0.0.1:1",
+        "graph": "g",
         "Graph.merge.source": "main",
         "Conflicts.error.source": "main",
         "target": "main",
@@ -190,11 +234,24 @@ def _valid(graph: Graph, folder: Path, backup: Path) -> dict[str, Any]:
     }
 
 
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+
+async def _first(answer: AsyncIterator[Any]) -> None:
+    async with aclosing(answer) as rows:  # type: ignore[type-var]
+        async for _ in rows:
+            return
+
+
 @pytest.mark.parametrize("label", CALLABLES)
-def test_every_failure_is_typed(graph, backup, tmp_path, monkeypatch, label):
+def test_every_failure_is_typed(graph, remote, loop, backup, tmp_path, monkeypatch, label):
     monkeypatch.chdir(tmp_path)
     owner, _, method = label.partition(".")
-    function = getattr(_owner(graph, owner), method) if method else getattr(omnigraph, owner)
+    if method:
+        function = getattr(_owner(graph, remote, loop, owner), method)
+    else:
+        function = getattr(omnigraph, owner)
     valid = _valid(graph, tmp_path, backup)
     given = {
         name: valid.get(f"{label}.{name}", valid.get(name))
@@ -206,8 +263,14 @@ def test_every_failure_is_typed(graph, backup, tmp_path, monkeypatch, label):
         for kind, value in HOSTILE.items():
             try:
                 answer = function(**{**given, name: value})
+                if inspect.isawaitable(answer):
+                    answer = loop.run(_awaited(answer))
                 if isinstance(answer, Iterator):
                     list(islice(answer, 5))
+                if isinstance(answer, omnigraph.Result):
+                    answer.close()
+                if isinstance(answer, AsyncIterator):
+                    loop.run(_first(answer))
             except Exception as error:
                 if not isinstance(error, OmniGraphError) or isinstance(error, InternalError):
                     untyped.append(f"{name}={kind}: {type(error).__name__}: {str(error)[:90]}")

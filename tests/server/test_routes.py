@@ -80,7 +80,8 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
         else:
             access.hidden = {("g", "ana")}
             access.denied = {"graph_list", "admin", "config_manage"}
-        with serving({"g": graph}, queries=QUERIES, tokens={"t": "ana"}, access=access) as server:
+        options = {"tokens": {"t": "ana"}, "access": access, "bind": "0.0.0.0:0"}
+        with serving({"g": graph}, queries=QUERIES, **options) as server:
             client = server.client("t")
             for route in ROUTES:
                 if route.action is None:

@@ -155,6 +155,22 @@ def test_an_idempotency_key_runs_a_write_once(ana: Client) -> None:
     ana.post("/load", data, headers={"Idempotency-Key": "k" * 201}).fails(400)
 
 
+def test_the_idempotency_keys_of_one_actor_are_unknown_to_another(
+    server: Server, ana: Client
+) -> None:
+    headers = {"Idempotency-Key": "key-of-both"}
+    body = {"query": ADD, "params": {"name": "of both"}}
+    first = ana.post("/mutate", body, headers=headers).ok()
+    second = server.client("u", "g").post("/mutate", body, headers=headers).ok()
+    assert (first["actor_id"], second["actor_id"]) == ("ana", "bo")
+    assert second["commit"]["parent_commit_id"] == first["commit"]["graph_commit_id"]
+
+
+def test_metrics_need_no_token_where_only_this_machine_can_connect(server: Server) -> None:
+    assert b"omnigraph_" in server.client(None).get("/metrics").body
+    server.client(None).get("/graphs").fails(401)
+
+
 # -- loads -----------------------------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ _CHUNK = 1 << 16
 _IDLE = 8
 _FRESH = 2.0
 """The seconds after which a kept connection is not used for a request that changes something."""
+_LONGEST_SECONDS = 1e9
+"""The longest time limit of a request: a socket takes no longer one."""
 
 Body = bytes | Iterable[bytes] | None
 
@@ -202,6 +204,8 @@ class HttpPool:
         A body that is not bytes is sent in chunks as it is produced; what it raises is raised here.
         Unless the request ``changes`` something, it may be sent twice.
         """
+        if timeout is not None:
+            timeout = min(timeout, _LONGEST_SECONDS)
         deadline = None if timeout is None else time.monotonic() + timeout
         origin = Origin.of(url)
         connection = self._take(origin, changes)

@@ -29,6 +29,7 @@ from omnigraph.records import dataclass
 COMMIT_HEADER = "Omnigraph-Commit"
 """The newest commit that a client has made or seen: the server reads nothing older."""
 JSON = "application/json"
+_LONGEST_ADDRESS = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,13 @@ class Connection:
         """The address of a resource; segments are escaped, whatever they contain."""
         path = "".join(f"/{_segment(name)}" for name in segments)
         address = f"{self.base.rstrip('/')}{path}"
-        return f"{address}?{urlencode(query)}" if query else address
+        address = f"{address}?{urlencode(query)}" if query else address
+        if len(address) > _LONGEST_ADDRESS:
+            raise InputError(
+                f"the address of the request is longer than {_LONGEST_ADDRESS} characters",
+                hint="pass a shorter name",
+            )
+        return address
 
     def get(self, *segments: str, query: Mapping[str, str] | None = None) -> Any:
         """A resource of the server as plain data."""

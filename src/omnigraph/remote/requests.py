@@ -206,14 +206,20 @@ def schema_source(given: Any) -> Source:
 # -- values ---------------------------------------------------------------------------------------
 
 
-def plain_params(params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def plain_params(params: Any) -> dict[str, Any] | None:
     """Parameters as JSON values; a value without a form in JSON is sent as its text.
 
     >>> from datetime import date
     >>> plain_params({"since": date(2026, 1, 31), "n": 5})
     {'since': '2026-01-31', 'n': 5}
     """
-    return None if not params else {str(name): plain(value) for name, value in params.items()}
+    if params is None:
+        return None
+    if not isinstance(params, Mapping):
+        from omnigraph.lang.query.params import not_an_object
+
+        raise not_an_object(params)
+    return {str(name): plain(value) for name, value in params.items()} or None
 
 
 def plain(value: Any) -> Any:

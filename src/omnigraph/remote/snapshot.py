@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -221,7 +222,10 @@ def export_lines(calls: RemoteCalls, request: ServerRequest) -> Iterator[str]:
     except BaseException:
         answer.close()
         raise
-    return _lines(answer, calls.connection.base, request)
+    lines = _lines(answer, calls.connection.base, request)
+    # A generator that is never started closes nothing itself.
+    weakref.finalize(lines, answer.close)
+    return lines
 
 
 def check_state(exported: str | None, request: ServerRequest) -> None:

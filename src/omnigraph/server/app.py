@@ -165,7 +165,8 @@ class _Exchange:
         self._route = route
         self._scope["omnigraph.route"] = route.path
         path = dict(zip(route.parameters, match.values, strict=True))
-        if route.scope != "open":
+        is_free = route.is_free(self._state.config.is_loopback)
+        if not is_free:
             self._actor = heads.authenticate(self._headers, self._state.tokens)
         if route.scope == "graph":
             self._served = self._find_graph(path["graph_id"])
@@ -175,7 +176,8 @@ class _Exchange:
             await self._process.forwarder(self._scope, self._receive, self._count_status)
             return
         call = self._call = await self._read_call(route, path)
-        await self._authorize(route, call)
+        if not is_free:
+            await self._authorize(route, call)
         await self._respond(await self._handle(route, call, lane))
 
     # -- checks ------------------------------------------------------------------------------

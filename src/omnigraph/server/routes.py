@@ -90,6 +90,7 @@ class Route:
     """Whether the header ``Omnigraph-If-Graph-Commit`` is required."""
     is_lenient: bool = False
     """Whether the body may be absent or null, and a malformed one is a plain bad request."""
+    free_on_loopback: bool = False  # needs no token if only this machine can connect
     deprecated: bool = False
     successor: str | None = None
     statuses: tuple[int, ...] = ()
@@ -104,6 +105,9 @@ class Route:
     @property
     def has_body(self) -> bool:
         return self.body_limit > 0
+
+    def is_free(self, on_loopback: bool) -> bool:
+        return self.scope == "open" or (self.free_on_loopback and on_loopback)
 
     def lane_for(self, served: ServedGraph | None, path: dict[str, str]) -> Lane:
         """The lane of one request."""
@@ -230,6 +234,7 @@ ROUTES: tuple[Route, ...] = (
         serving.metrics,
         partial(_ask, action="admin"),
         content_type=METRICS_TYPE,
+        free_on_loopback=True,
         since="1",
     ),
     Route(

@@ -56,7 +56,7 @@ def convert_params(
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        raise ParameterError(f"params must be an object, got {json_type(given)}")
+        raise not_an_object(given)
     values: dict[str, Value] = {}
     for name, type_ in declared.items():
         if name in given:
@@ -75,6 +75,11 @@ def convert_params(
         moment = as_utc(now or datetime.now(UTC))
         values[NOW_PARAMETER] = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     return values
+
+
+def not_an_object(given: object) -> ParameterError:
+    """The error of parameters that are not names with values."""
+    return ParameterError(f"params must be an object, got {json_type(given)}")
 
 
 def _missing(name: str, type_: PropType, undeclared: Sequence[str]) -> ParameterError:

@@ -63,6 +63,9 @@ def conditions_of(call: Call) -> WriteConditions:
             "bad_idempotency_key",
             f"header 'Idempotency-Key' must have 1 to {_LONGEST_KEY} characters",
         )
+    if key is not None and call.actor is not None:
+        # The keys of one actor are unknown to the others.
+        key = f"{call.actor}/{key}"
     return WriteConditions(if_commit or None, key)
 
 
