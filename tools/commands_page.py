@@ -19,8 +19,8 @@ INTRO = """\
 Every command with its arguments, as in `omnigraph help COMMAND`. [cli.md](cli.md) describes
 addresses, output formats and exit codes.
 
-The word in brackets is what a command works on: `any` a graph, directly or through a server;
-`served` a server; `direct` storage or files; `local` no graph.
+The word in brackets is what a command works on: `any` a graph, on data and branches also
+through a server; `served` a server; `direct` storage or files; `local` no graph.
 """
 
 

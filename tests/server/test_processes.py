@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -433,10 +435,11 @@ def test_200_connections_are_open_at_once_and_all_are_answered(pair):
 
 
 def test_nothing_is_left_in_the_directory_for_temporary_files(tmp_path, monkeypatch):
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    with small_server(tmp_path, workers=2).await_listening() as server:
-        assert list(folder.iterdir())
-        assert server.stop() == 0
-    assert list(folder.iterdir()) == []
+    # A short path: that of a socket is limited.
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        monkeypatch.setenv("TMPDIR", temporary)
+        with small_server(tmp_path, workers=2).await_listening() as server:
+            assert list(folder.iterdir())
+            assert server.stop() == 0
+        assert list(folder.iterdir()) == []

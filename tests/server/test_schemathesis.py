@@ -22,7 +22,8 @@ from tests.server.serving import PEOPLE, QUERIES, Server, open_served, serving
 
 # Longer than what is generated: random tokens are tried too.
 TOKEN = "a-token-that-nobody-guesses"
-OPEN = ("health", "ready", "openapi")
+# The harness listens on a loopback address, where metrics need no token.
+OPEN = ("health", "ready", "openapi", "metrics")
 CHECKS = (
     checking.not_a_server_error,
     openapi_checks.status_code_conformance,

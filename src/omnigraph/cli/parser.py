@@ -16,7 +16,7 @@ from omnigraph.cli.parser_tree import actions, extra_forms, is_subparsers, leave
 from omnigraph.cli.registry import COMMANDS, Commands, declare
 
 _ABOUT = {
-    Capability.ANY: "works on a graph, directly or through a server",
+    Capability.ANY: "works on a graph; on data and branches also through a server",
     Capability.SERVED: "needs a server",
     Capability.DIRECT: "works on storage or on files",
     Capability.CONTROL: "works on a cluster",

@@ -204,7 +204,7 @@ _KEYS = json.JSONDecoder(object_pairs_hook=_distinct)
 
 def _sentence(error: Exception) -> str:
     text = str(error)
-    return text[:1].lower() + text[1:]
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 # -- query strings ---------------------------------------------------------------------------
