@@ -194,7 +194,7 @@ def test_workers_leave_signals_to_the_supervisor(pair):
 # -- owned writes, cancelled reads --------------------------------------------------------------
 
 
-@SHAPES
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_write_ends_though_its_client_left_and_the_drain_waits_for_it(tmp_path, workers):
     started, go, target = tmp_path / "started", tmp_path / "go", tmp_path / "target"
     with small_server(tmp_path, workers=workers).await_listening() as server:
@@ -223,7 +223,10 @@ def test_a_read_is_cancelled_when_its_client_leaves(tmp_path, either):
 # -- the end ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("workers", "number"),
+    [(1, signal.SIGINT), pytest.param(2, signal.SIGTERM, marks=pytest.mark.slow)],
+)
 def test_a_signal_finishes_what_is_in_flight_and_refuses_new_connections(tmp_path, workers, number):
     go = tmp_path / "go"
     with (

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rotates(2)
 
 TOO_MANY = MOST_DIMENSIONS + 1
 ROWS = 600
-MOST_MEGABYTES = 110
+MOST_MEGABYTES = 160
 """All the vectors of these rows take 150 at once, and several times that where they are copied."""
 MORE_ROWS = 1_800
 MORE_MEGABYTES = 220
