@@ -115,7 +115,8 @@ cp "$demo/queries.gq" served
 echo '{"ada": "token-of-ada", "agent-7": "token-of-the-agent"}' >tokens.json
 export OMNIGRAPH_SERVER_BEARER_TOKENS_FILE="$place/tokens.json"
 printf '$ omnigraph serve --store lab.omni --policy lab.policy.yaml --queries served &\n'
-omnigraph serve --store lab.omni --policy lab.policy.yaml --queries served \
+# As a module: the signal at the end must reach the server itself, not a program in front of it.
+python -m omnigraph.cli serve --store lab.omni --policy lab.policy.yaml --queries served \
     --bind 127.0.0.1:0 --workers 2 >served/address 2>served/log &
 server=$!
 for _ in $(seq 600); do
