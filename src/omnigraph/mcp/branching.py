@@ -1,0 +1,236 @@
+"""Tools for branches: create, list, review, merge; and free mutations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from omnigraph.errors import InputError
+from omnigraph.mcp.context import LIMIT, MAIN, WRITTEN, AgentContext
+from omnigraph.mcp.json_schemas import JsonSchema, object_schema
+from omnigraph.mcp.results import ToolResult, bounded
+from omnigraph.mcp.tools import AgentTool, Arguments
+from omnigraph.merge.run import MergeReport
+
+_INTO: JsonSchema = {
+    "type": "string",
+    "description": "the branch to merge into; 'main' if left out",
+}
+_SOURCE: JsonSchema = {"type": "string", "description": "the branch with the changes"}
+
+
+def branch_reading_tools(context: AgentContext) -> Iterator[AgentTool]:
+    """The tools for branches that change nothing."""
+    branches = _BranchTools(context)
+    yield AgentTool(
+        "branch_list",
+        "Branches",
+        "The names of the branches, 'main' first.",
+        object_schema({}),
+        branches.names,
+    )
+    yield AgentTool(
+        "branch_diff",
+        "Changes of a branch",
+        "What a branch changed since it was created or last merged: every changed node and edge, "
+        "before and after. With `against` the difference to the newest state of that branch.",
+        object_schema(
+            {
+                "branch": {"type": "string", "description": "the branch to review"},
+                "base": {"type": "string", "description": "the branch it came from, or 'main'"},
+                "against": {"type": "string", "description": "compare with the state of this one"},
+                "types": {"type": "array", "items": {"type": "string"}},
+                "limit": LIMIT,
+            },
+            ["branch"],
+        ),
+        branches.diff,
+    )
+
+
+def branch_writing_tools(context: AgentContext) -> Iterator[AgentTool]:
+    """The tools for branches that write."""
+    branches = _BranchTools(context)
+    allows = context.grants.allows
+    prefix = context.settings.branch_prefix
+    note = "" if prefix is None else f" Its name must begin with '{prefix}'."
+    if allows("branch_create", MAIN, f"{prefix or ''}draft"):
+        yield AgentTool(
+            "branch_create",
+            "Create a branch",
+            f"Create a branch to work on, without changing the one it comes from.{note}",
+            object_schema(
+                {
+                    "name": {"type": "string", "description": "the name of the new branch"},
+                    "from": {"type": "string", "description": "its source; 'main' if left out"},
+                },
+                ["name"],
+            ),
+            branches.create,
+            writes=True,
+        )
+    if allows("branch_merge", f"{prefix or ''}draft", MAIN):
+        yield AgentTool(
+            "branch_merge_preview",
+            "Preview a merge",
+            "What a merge would do: counts of rows for each table, and every conflict with the "
+            "values of both sides. Nothing is written.",
+            object_schema({"source": _SOURCE, "into": _INTO, "limit": LIMIT}, ["source"]),
+            branches.preview,
+            # The writer's process computes it, on the newest state.
+            writes=True,
+        )
+        yield AgentTool(
+            "branch_merge",
+            "Merge a branch",
+            "Merge the changes of a branch in one commit. A conflict refuses all of it; decide "
+            "conflicts with `resolve` after a preview.",
+            object_schema(
+                {
+                    "source": _SOURCE,
+                    "into": _INTO,
+                    "resolve": {
+                        "type": ["string", "object"],
+                        "description": "'ours' (the target), 'theirs' (the source), or a choice "
+                        "for each conflict id of the preview",
+                    },
+                    "delete_branch": {"type": "boolean", "description": "delete it afterwards"},
+                },
+                ["source"],
+            ),
+            branches.merge,
+            writes=True,
+            destroys=True,
+        )
+    if context.settings.free_text and allows("change", f"{prefix or ''}draft"):
+        yield AgentTool(
+            "graph_mutate",
+            "Mutation",
+            "Run a mutation of your own: insert, update or delete, all of it in one commit or "
+            "nothing. Inserts and deletes do not mix. For example: query add($n: String) "
+            "{ insert Person { name: $n } }.",
+            object_schema(
+                {
+                    "query": {"type": "string", "description": "the text of the mutation"},
+                    "name": {"type": "string", "description": "which one, if there are several"},
+                    "params": {"type": "object", "description": "parameters by name"},
+                    **WRITE_OPTIONS,
+                },
+                ["query", "branch"],
+            ),
+            lambda given: context.write(
+                given["query"], given.get("name"), given.get("params"), given
+            ),
+            writes=True,
+            destroys=True,
+        )
+
+
+WRITE_OPTIONS: dict[str, JsonSchema] = {
+    "branch": WRITTEN,
+    "if_commit": {
+        "type": "string",
+        "description": "only if the branch is still at this commit",
+    },
+    "idempotency_key": {
+        "type": "string",
+        "description": "repeating the call with the same key writes once",
+    },
+}
+
+
+class _BranchTools:
+    """The functions of the tools for branches."""
+
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._graph = context.graph
+
+    def names(self, given: Arguments) -> ToolResult:
+        self._context.require("read")
+        kept, is_cut = bounded(self._graph.branches.list(), (10_000, self._context.limits()[1]))
+        return ToolResult({"branches": kept, "truncated": is_cut})
+
+    def create(self, given: Arguments) -> ToolResult:
+        name, source = given["name"], given.get("from") or MAIN
+        self._context.check_written(name)
+        self._graph.branches.create(name, source)
+        return ToolResult({"branch": name, "from": source})
+
+    def diff(self, given: Arguments) -> ToolResult:
+        branch, context = given["branch"], self._context
+        context.require("read", branch)
+        after = self._graph.snapshot(branch)
+        if given.get("against") is not None:
+            context.require("read", given["against"])
+            before = self._graph.snapshot(given["against"])
+        else:
+            base = given.get("base") or MAIN
+            context.require("read", base)
+            before = self._graph.snapshot(commit=self._shared_commit(branch, base))
+        difference = before.diff(after, types=given.get("types"))
+        changes = [change.to_json() for change in difference.changes]
+        kept, is_cut = bounded(changes, context.limits(given.get("limit")))
+        return ToolResult(
+            {
+                "from_commit": before.commit_id,
+                "to_commit": after.commit_id,
+                "total": len(changes),
+                "schema_events": [event.to_json() for event in difference.schema_events],
+                "changes": kept,
+                "truncated": is_cut,
+            }
+        )
+
+    def _shared_commit(self, branch: str, base: str) -> str:
+        """The newest commit of both branches; after a merge of the branch, the merged one."""
+        theirs = {commit.commit_id for commit in self._graph.commits(base)}
+        theirs |= {
+            commit.merged_parent
+            for commit in self._graph.commits(base)
+            if commit.merged_parent is not None
+        }
+        for commit in self._graph.commits(branch):
+            if commit.commit_id in theirs:
+                return commit.commit_id
+        raise InputError(
+            f"branches '{branch}' and '{base}' have no common commit",
+            hint="compare their states with `against`",
+        )
+
+    def preview(self, given: Arguments) -> ToolResult:
+        report = self._graph.merge(given["source"], given.get("into") or MAIN, dry_run=True)
+        return ToolResult(self._report(report, given.get("limit")))
+
+    def merge(self, given: Arguments) -> ToolResult:
+        source, into = given["source"], given.get("into") or MAIN
+        self._context.check_written(into)
+        report = self._graph.merge(
+            source,
+            into,
+            resolve=given.get("resolve"),
+            delete_branch=bool(given.get("delete_branch")),
+        )
+        return ToolResult(self._report(report))
+
+    def _report(self, report: MergeReport, limit: int | None = None) -> dict[str, Any]:
+        conflicts = [conflict.to_json() for conflict in report.conflicts]
+        kept, is_cut = bounded(conflicts, self._context.limits(limit))
+        return {
+            "outcome": report.outcome.value,
+            "source": report.source,
+            "into": report.target,
+            "commit_id": report.commit_id,
+            "tables": {
+                key: {
+                    "inserted": counts.inserted,
+                    "updated": counts.updated,
+                    "deleted": counts.deleted,
+                }
+                for key, counts in sorted(report.tables.items())
+            },
+            "conflicts": kept,
+            "conflict_count": len(conflicts),
+            "truncated": is_cut,
+            "branch_deleted": report.branch_deleted,
+        }

@@ -1,0 +1,129 @@
+"""What every tool works with: the graph of one actor, the grants, and the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from omnigraph.api.graph import Graph
+from omnigraph.api.snapshot import GraphSnapshot
+from omnigraph.api.stored_queries import RegisteredQuery, invoking
+from omnigraph.errors import InputError, PolicyDenied
+from omnigraph.mcp.json_schemas import JsonSchema
+from omnigraph.mcp.results import PageCursor, ToolResult, page_of, query_digest
+from omnigraph.mcp.settings import AgentSettings, Grants
+from omnigraph.policy.actions import Action
+from omnigraph.records import dataclass
+
+MAIN = "main"
+BRANCH: JsonSchema = {"type": "string", "description": "the branch to read; 'main' if left out"}
+WRITTEN: JsonSchema = {"type": "string", "description": "the branch to write; must exist"}
+AT: JsonSchema = {
+    "type": "string",
+    "description": "a commit id or a tag: read that state instead of the newest of a branch",
+}
+LIMIT: JsonSchema = {"type": "integer", "minimum": 1, "description": "at most so many rows"}
+CURSOR: JsonSchema = {
+    "type": "string",
+    "description": "the cursor of the page before, with otherwise the same arguments",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContext:
+    """One actor at one graph."""
+
+    graph: Graph
+    queries: Mapping[str, RegisteredQuery]
+    grants: Grants
+    settings: AgentSettings
+
+    def limits(self, wanted: int | None = None) -> tuple[int, int]:
+        """The most rows and bytes of a result; a caller may ask for fewer rows."""
+        most = self.settings.max_rows
+        if wanted is not None:
+            if wanted < 1:
+                raise InputError("limit must be at least 1")
+            most = min(most, wanted)
+        return most, self.settings.max_bytes
+
+    def snapshot(self, given: Mapping[str, Any], query: str | None = None) -> GraphSnapshot:
+        """The state that the arguments of a tool name; ``query`` is the stored query that reads."""
+        at, branch = given.get("at"), given.get("branch")
+        if at is not None:
+            if branch is not None:
+                raise InputError("pass branch or at, not both")
+            snapshot = self.graph.snapshot(at=at)
+            self.require("read", snapshot.branch, query=query)
+            return snapshot
+        self.require("read", branch or MAIN, query=query)
+        return self.graph.snapshot(branch or MAIN)
+
+    def require(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        """Raise unless the actor may do this."""
+        if not self.grants.allows(action, branch, target, query):
+            on = f" on branch '{target or branch}'" if target or branch else ""
+            raise PolicyDenied(f"policy denied action '{action}'{on}")
+
+    def check_written(self, branch: str) -> None:
+        """Raise if agents may not write to a branch."""
+        prefix = self.settings.branch_prefix
+        if prefix is not None and not branch.startswith(prefix):
+            raise PolicyDenied(
+                f"agents write only to branches that begin with '{prefix}', not to '{branch}'",
+                hint=f"create a branch such as '{prefix}draft' and write there",
+            )
+
+    def read(
+        self,
+        text: str,
+        name: str | None,
+        params: Mapping[str, Any] | None,
+        given: Mapping[str, Any],
+        stored: str | None = None,
+    ) -> ToolResult:
+        """Run a query that reads, and return a page; ``stored`` is its name if it is stored."""
+        digest = query_digest(text, name, params, given.get("branch"), given.get("at"))
+        offset = 0
+        if given.get("cursor") is not None:
+            cursor = PageCursor.parse(given["cursor"], digest)
+            snapshot = self.graph.snapshot(commit=cursor.commit)
+            self.require("read", snapshot.branch, query=stored)
+            offset = cursor.offset
+        else:
+            snapshot = self.snapshot(given, stored)
+        with snapshot.query(
+            text, name, params, engine="local", timeout=self.settings.timeout
+        ) as result:
+            limits = self.limits(given.get("limit"))
+            return ToolResult(page_of(result, limits, snapshot.commit_id, digest, offset))
+
+    def write(
+        self,
+        text: str,
+        name: str | None,
+        params: Mapping[str, Any] | None,
+        given: Mapping[str, Any],
+        stored: str | None = None,
+    ) -> ToolResult:
+        """Run a query that writes; ``stored`` is its name if it is stored."""
+        branch: str = given["branch"]
+        self.check_written(branch)
+        self.require("change", branch, query=stored)
+        with nullcontext() if stored is None else invoking(stored):
+            receipt = self.graph.mutate(
+                text,
+                name,
+                params,
+                branch,
+                if_commit=given.get("if_commit"),
+                idempotency_key=given.get("idempotency_key"),
+            )
+        return ToolResult(receipt.to_json())

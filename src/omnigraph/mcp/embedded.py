@@ -1,0 +1,75 @@
+"""The context of an agent at a graph in this process."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from omnigraph.api.graph import Graph
+from omnigraph.api.stored_queries import StoredQueries, invoked_query
+from omnigraph.errors import InputError
+from omnigraph.identity import Identity
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.mcp.context import AgentContext
+from omnigraph.mcp.settings import AgentSettings, EverythingAllowed, Grants
+from omnigraph.plan.view import View
+from omnigraph.policy.actions import Action
+from omnigraph.policy.policy import Policy
+
+
+class PolicyGrants:
+    """What a policy allows to one actor."""
+
+    def __init__(self, policy: Policy, actor: str) -> None:
+        self._policy = policy
+        self._actor = actor
+
+    def allows(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        query: str | None = None,
+    ) -> bool:
+        return self._policy.decide(self._actor, action, branch, target, query=query).allowed
+
+
+class EmbeddedGate:
+    """The engine's gate of a policy that knows which stored query runs."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def view(self, actor: Identity | None, branch: str, catalog: Catalog) -> View:
+        return self._policy.view(actor, branch, catalog)
+
+    def check(
+        self,
+        actor: Identity | str | None,
+        action: str,
+        branch: str | None = None,
+        target: str | None = None,
+    ) -> None:
+        self._policy.check(actor, action, branch, target, query=invoked_query())
+
+
+def open_context(
+    uri: str,
+    actor: str | None,
+    policy_file: str | None,
+    queries_directory: str | None,
+    settings: AgentSettings,
+) -> AgentContext:
+    """Open a graph for an agent; nothing that the agent sends can name a local file."""
+    grants: Grants = EverythingAllowed()
+    gate = None
+    if policy_file is not None:
+        if actor is None:
+            raise InputError("--policy needs an actor", hint="pass --as")
+        policy = Policy.open(policy_file)
+        grants, gate = PolicyGrants(policy, actor), EmbeddedGate(policy)
+    queries = StoredQueries()
+    if queries_directory is not None:
+        queries = StoredQueries.from_directory(queries_directory)
+    mode: Literal["r", "rw"] = "r" if settings.read_only else "rw"
+    graph = Graph.open(uri, mode, actor=actor, local_files=False, policy=gate)
+    return AgentContext(graph, queries, grants, settings)
