@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from contextlib import suppress
 
@@ -25,7 +26,7 @@ def allow(inside: str, rule_id: str = "r") -> str:
 
 # A bundle, the stable part of the message, and the line.
 REFUSALS: list[tuple[str, str, int]] = [
-    ("version: 2\nactors: {}\n", "policy version must be 1", 1),
+    ("version: 3\nactors: {}\n", "policy version must be 1", 1),
     ("groups: {}\nversion: 0\n", "policy version must be 1", 2),
     ("groups: {}\n", "missing key 'version'", 1),
     ("", "missing key 'version'", 1),
@@ -176,6 +177,44 @@ def test_the_first_fault_in_the_order_of_the_checks_is_reported():
 def test_an_empty_bundle_denies_everything():
     for text in ("version: 1", "{version: 1, rules: [], groups: {}}", "version: 1\nrules:\n"):
         assert not Policy.parse(text).decide("ana", "read").allowed
+
+
+QUERIES = "version: 2\ngroups: {g: [a]}\nrules:\n  - {id: r, allow: {actors: {group: g}, "
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("actions: [export], queries: [a]", "uses queries with unsupported action 'export'"),
+        ("actions: [branch_merge], branches: [a]", "uses branches with unsupported action"),
+        ("actions: [read], target_branches: [a]", "uses target_branches with unsupported action"),
+        ("actions: [read], branches: [a], queries: [b]", "may specify branches or queries, not"),
+        ("actions: [read], branches: ['']", "has a blank branch name"),
+        ("actions: [invoke_query], queries: [' ']", "has a blank query name"),
+        ("actions: [invoke_query], queries: a", "queries must be a list"),
+        ("actions: [invoke_query], querys: [a]", "unknown key 'rules[0].allow.querys'"),
+    ],
+)
+def test_a_restriction_of_version_2_is_checked_with_its_action(inside, message):
+    with pytest.raises(PolicyInvalid, match=re.escape(message)) as refusal:
+        Policy.parse(QUERIES + inside + "}}\n")
+    assert refusal.value.details["line"] == 4
+    text = (QUERIES + inside + "}}\n").replace("version: 2", "version: 1")
+    with pytest.raises(PolicyInvalid):
+        Policy.parse(text)
+
+
+def test_in_version_2_reading_does_not_include_the_history():
+    text = QUERIES + "actions: [read]}}\n"
+    assert not Policy.parse(text).decide("a", "read_history").allowed
+    assert Policy.parse(text.replace("version: 2", "version: 1")).decide("a", "read_history")
+
+
+def test_a_group_of_version_2_may_wait_for_tokens():
+    text = "{version: 2, groups: {g: []}}"
+    assert Policy.parse(text).actors == ()
+    with pytest.raises(PolicyInvalid, match="must not be empty"):
+        Policy.parse(text.replace("2", "1"))
 
 
 def test_the_kind_of_a_bundle_may_be_written_down():

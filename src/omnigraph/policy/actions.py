@@ -36,6 +36,8 @@ ON_TARGET: frozenset[str] = frozenset(
     {"schema_apply", "branch_create", "branch_delete", "branch_merge"}
 )
 """May be restricted by ``target_branch_scope``."""
+IN_QUERIES: frozenset[str] = frozenset({"invoke_query", "read", "change"})
+"""May be restricted by ``queries``: invoking them, and what they read or change."""
 
 IMPLIED: dict[str, tuple[Action, ...]] = {"read": ("read_history",)}
 """What an action allows besides itself, in version 1."""

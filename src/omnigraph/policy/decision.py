@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from omnigraph.identity import Identity
 from omnigraph.policy.actions import Action
 from omnigraph.records import dataclass
 
@@ -29,10 +30,16 @@ class Decider(Protocol):
         ...
 
     def decide(
-        self, actor: str, action: Action, branch: str | None = None, target: str | None = None
+        self,
+        actor: str | Identity,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> Decision: ...
 
-    def knows(self, actor: str) -> bool:
+    def knows(self, actor: str | Identity) -> bool:
         """Whether anything at all is allowed to an actor."""
         ...
 

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import cast
 
 from omnigraph.argument_checks import Location, public
 from omnigraph.errors import InputError, PolicyDenied, PolicyInvalid
-from omnigraph.policy.actions import IMPLIED, Action, BundleScope
-from omnigraph.policy.bundle import Bundle, PolicyRule, read_bundle
+from omnigraph.identity import Identity
+from omnigraph.lang.schema.catalog import Catalog
+from omnigraph.plan.view import WHOLE, View
+from omnigraph.policy.action_rules import ActionRules
+from omnigraph.policy.actions import Action, BundleScope
+from omnigraph.policy.bundle import Bundle
+from omnigraph.policy.bundle_file import read_bundle
 from omnigraph.policy.decision import (
     Decision,
     allowed_message,
     denied_message,
     unknown_actor_message,
 )
+from omnigraph.policy.explain import RowVerdict, row_verdicts
+from omnigraph.policy.findings import PolicyFinding, check_rows
+from omnigraph.policy.rows import RowPolicy
 
 
 class Policy:
-    """A bundle of rules that say who may do what. Pass it to ``Graph.open`` to check every write.
+    """A bundle of rules that say who may do what, and who may see what.
+
+    Pass it to ``Graph.open``: every write is checked, and every read sees what its actor may see.
 
     Rules only allow: what no rule allows is denied. Safe to share between threads.
 
@@ -46,9 +55,8 @@ class Policy:
 
     def __init__(self, bundle: Bundle, *, name: str, scope: BundleScope, digest: str) -> None:
         self._bundle = bundle
-        self._rules = _rules_by_actor(bundle)
-        self._members = frozenset(actor for group in bundle.groups.values() for actor in group)
-        self._granted = frozenset(actor for actor, _ in self._rules)
+        self._rules = ActionRules(bundle, scope)
+        self._rows = None if bundle.rows is None else RowPolicy(bundle)
         self.name = name
         """The file or the name of the bundle, for messages."""
         self.scope: BundleScope = scope
@@ -63,11 +71,12 @@ class Policy:
 
         Raises:
             PolicyInvalid: the text is not a valid bundle; names the line.
+            PackageMissing: the extra ``policy`` is not installed.
 
-        >>> Policy.parse("{version: 2}", name="staff.yaml")
+        >>> Policy.parse("{version: 3}", name="staff.yaml")
         Traceback (most recent call last):
         ...
-        omnigraph.errors.PolicyInvalid: policy 'staff.yaml', line 1: policy version must be 1
+        omnigraph.errors.PolicyInvalid: policy 'staff.yaml', line 1: policy version must be 1 or 2
         """
         bundle = read_bundle(text, name, scope)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -92,36 +101,52 @@ class Policy:
 
     @property
     def actors(self) -> tuple[str, ...]:
-        """The actors of all groups, sorted."""
-        return tuple(sorted(self._members))
+        """The actors of all groups, sorted; those of tokens are not known here."""
+        return tuple(sorted({actor for group in self._bundle.groups.values() for actor in group}))
+
+    @property
+    def restricts_rows(self) -> bool:
+        """Whether the bundle says which rows are visible; if not, everybody sees all of them."""
+        return self._rows is not None
 
     @public
     def decide(
-        self, actor: str, action: Action, branch: str | None = None, target: str | None = None
+        self,
+        actor: str | Identity,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> Decision:
         """Whether an actor may do something, and the rule that allows it.
 
         ``branch`` is the branch that is read or changed, ``target`` the one that is created,
-        deleted, merged into or given a schema. If several rules allow it, the decision names the
-        first in alphabetical order.
+        deleted, merged into or given a schema, ``query`` the stored query that is invoked, or that
+        reads or changes. If several rules allow it, the decision names the first in alphabetical
+        order.
 
         >>> Policy.parse("{version: 1}").decide("ana", "read").message
         "policy denied action 'read' for unknown actor 'ana'"
         """
-        if actor not in self._members:
-            return Decision(False, None, unknown_actor_message(action, actor))
-        for rule in self._rules.get((actor, action), ()):
-            if self._covers(rule, branch, target):
-                return Decision(True, rule.id, allowed_message(action, actor))
-        return Decision(False, None, denied_message(action, actor, branch, target))
+        identity = actor if isinstance(actor, str) else actor.id
+        groups = self._rules.groups_of(actor)
+        if not groups:
+            return Decision(False, None, unknown_actor_message(action, identity))
+        rule = self._rules.decide(groups, identity, action, branch, target, query)
+        if rule is not None:
+            return Decision(True, rule, allowed_message(action, identity))
+        return Decision(False, None, denied_message(action, identity, branch, target))
 
     @public
     def check(
         self,
-        actor: str | None,
+        actor: str | Identity | None,
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> None:
         """Raise unless an actor may do something; what an open graph calls before each write.
 
@@ -135,31 +160,81 @@ class Policy:
         """
         if actor is None:
             raise PolicyDenied.without_actor(action)
-        decision = self.decide(actor, cast(Action, action), branch, target)
+        decision = self.decide(actor, cast(Action, action), branch, target, query=query)
         if not decision.allowed:
-            raise denied(decision, actor, action, branch, target)
+            name = actor if isinstance(actor, str) else actor.id
+            raise denied(decision, name, action, branch, target)
 
     @public
-    def knows(self, actor: str) -> bool:
+    def view(self, actor: str | Identity | None, branch: str, catalog: Catalog) -> View:
+        """What an actor sees of a graph on a branch, under a schema; what an open graph asks.
+
+        Without rules for rows it is the whole graph; with them, nothing without an actor.
+
+        >>> from omnigraph.lang.schema.compile import compile_schema
+        >>> catalog = compile_schema("node Note { slug: String @key }")
+        >>> Policy.parse("{version: 1}").view("ana", "main", catalog).is_whole
+        True
+        >>> Policy.parse("{version: 2, rows: []}").view("ana", "main", catalog).hides("node:Note")
+        True
+        """
+        if self._rows is None:
+            return WHOLE
+        if actor is None:
+            return View.of(catalog, {})
+        identity = Identity(actor) if isinstance(actor, str) else actor
+        return self._rows.view(identity, self._rules.groups_of(identity), branch, catalog)
+
+    @public
+    def row_verdicts(
+        self, actor: str | Identity, branch: str, catalog: Catalog, type_name: str
+    ) -> tuple[RowVerdict, ...]:
+        """What each row rule for a type opens for an actor, or why it opens nothing.
+
+        >>> from omnigraph.lang.schema.compile import compile_schema
+        >>> catalog = compile_schema("node Note { slug: String @key }")
+        >>> policy = Policy.parse(
+        ...     "{version: 2, groups: {staff: [ana]}, rows: "
+        ...     "[{id: notes, actors: {group: staff}, types: [Note]}]}"
+        ... )
+        >>> policy.row_verdicts("bo", "main", catalog, "Note")[0].reason
+        "the actor is not in group 'staff'"
+        """
+        if self._rows is None:
+            return ()
+        identity = Identity(actor) if isinstance(actor, str) else actor
+        groups = self._rules.groups_of(identity)
+        return tuple(row_verdicts(self._rows, identity, groups, branch, catalog, type_name))
+
+    @public
+    def check_schema(self, catalog: Catalog) -> tuple[PolicyFinding, ...]:
+        """What does not fit a schema: errors in conditions, and warnings about what stays closed.
+
+        >>> from omnigraph.lang.schema.compile import compile_schema
+        >>> catalog = compile_schema("node Note { slug: String @key }")
+        >>> policy = Policy.parse(
+        ...     "{version: 2, groups: {staff: [ana]}, rows: "
+        ...     "[{id: notes, actors: {group: staff}, types: [Nota]}]}"
+        ... )
+        >>> print(policy.check_schema(catalog)[0])
+        line 1: row rule 'notes': unknown node or edge type `Nota` (did you mean `Note`?)
+        """
+        if self._rows is None:
+            return ()
+        return tuple(check_rows(self._bundle, self._rows, catalog))
+
+    @public
+    def knows(self, actor: str | Identity) -> bool:
         """Whether any rule allows anything to an actor.
 
         >>> Policy.parse("{version: 1, groups: {staff: [ana]}}").knows("ana")
         False
         """
-        return actor in self._granted
-
-    def _covers(self, rule: PolicyRule, branch: str | None, target: str | None) -> bool:
-        scope, subject = rule.branch_scope, branch
-        if rule.target_branch_scope is not None:
-            scope, subject = rule.target_branch_scope, target
-        if scope is None or scope == "any":
-            return True
-        if subject is None:
-            return False
-        return self._bundle.protected.contain(subject) == (scope == "protected")
+        return any(rule.group in self._rules.groups_of(actor) for rule in self._bundle.rules)
 
     def __repr__(self) -> str:
-        rules, actors = len(self._bundle.rules), len(self._members)
+        rules = len(self._bundle.rules) + len(self._bundle.rows or ())
+        actors = len(self.actors)
         return f"<Policy {self.name!r}: {rules} rules, {actors} actors>"
 
 
@@ -172,19 +247,6 @@ def denied(
         hint="ask whoever maintains the policy of this graph",
         details={"actor": actor, "action": action, "branch": branch, "target": target},
     )
-
-
-def _rules_by_actor(bundle: Bundle) -> dict[tuple[str, str], Sequence[PolicyRule]]:
-    """The rules for each actor and action, in the order of their ids."""
-    rules: dict[tuple[str, str], list[PolicyRule]] = {}
-    for rule in sorted(bundle.rules, key=lambda rule: rule.id):
-        allowed = dict.fromkeys(rule.actions)
-        for action in rule.actions:
-            allowed |= dict.fromkeys(IMPLIED.get(action, ()))
-        for actor in set(bundle.groups[rule.group]):
-            for action in allowed:
-                rules.setdefault((actor, action), []).append(rule)
-    return {key: tuple(value) for key, value in rules.items()}
 
 
 def _text_of(path: str | PathLike[str]) -> str:
