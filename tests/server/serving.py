@@ -17,9 +17,12 @@ import msgspec
 import uvloop
 
 from omnigraph import Graph
+from omnigraph.identity import Identity
+from omnigraph.plan.view import WHOLE, View
 from omnigraph.policy.decision import Decision
 from omnigraph.server.admission import Admission, ReadAdmission, WriteCaps
 from omnigraph.server.app import create_app
+from omnigraph.server.authentication import Authentication
 from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.boot import Quarantine
 from omnigraph.server.config import LogOptions, ServerConfig, ServerSource
@@ -28,7 +31,7 @@ from omnigraph.server.listener import Listener
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.request_log import RequestLog
 from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
-from omnigraph.server.stored_queries import StoredQueries
+from omnigraph.server.stored_queries import ServedQueries
 
 SCHEMA = """
 node Person {
@@ -86,8 +89,9 @@ class FewTokens:
     def is_empty(self) -> bool:
         return not self._tokens
 
-    def actor_of(self, token: str) -> str | None:
-        return self._tokens.get(token)
+    async def identify(self, token: str) -> Identity | None:
+        actor = self._tokens.get(token)
+        return None if actor is None else Identity(actor)
 
 
 @dataclass
@@ -97,23 +101,37 @@ class ListedAccess:
     denied: set[Any] = field(default_factory=set)
     hidden: set[tuple[str, str | None]] = field(default_factory=set)
     questions: list[tuple[Any, ...]] = field(default_factory=list)
+    hidden_branches: set[str] = field(default_factory=set)
 
     def decide(
         self,
         graph_id: str | None,
-        actor: str | None,
+        actor: Identity | None,
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> Decision:
-        self.questions.append((graph_id, actor, action, branch, target))
-        keys = {action, (actor, action), (action, branch), (action, branch, target)}
+        name = None if actor is None else actor.id
+        self.questions.append((graph_id, name, action, branch, target))
+        keys = {action, (name, action), (action, branch), (action, branch, target)}
+        keys |= {(action, "query", query)}
         is_denied = bool(self.denied & keys)
         message = f"policy denied action '{action}'" if is_denied else "allowed"
         return Decision(not is_denied, None if is_denied else "test", message)
 
-    def hides_graph(self, graph_id: str, actor: str | None) -> bool:
-        return (graph_id, actor) in self.hidden
+    def view(self, graph_id: str, actor: Identity | None, branch: str, catalog: Any) -> View:
+        return WHOLE
+
+    def policy_of(self, graph_id: str) -> None:
+        return None
+
+    def hides_graph(self, graph_id: str, actor: Identity | None) -> bool:
+        return (graph_id, None if actor is None else actor.id) in self.hidden
+
+    def hides_branch(self, graph_id: str, actor: Identity | None, branch: str) -> bool:
+        return branch in self.hidden_branches
 
 
 @dataclass(frozen=True)
@@ -322,6 +340,7 @@ def serving(
     *,
     queries: Mapping[str, str] | None = None,
     tokens: Mapping[str, str] | None = None,
+    authentication: Authentication | None = None,
     access: Any = None,
     is_cluster: bool = False,
     unserved: tuple[Quarantine, ...] = (),
@@ -330,15 +349,15 @@ def serving(
     **config: Any,
 ) -> Iterator[Server]:
     """A server of open graphs; every graph has the same stored queries."""
-    stored = StoredQueries.read(NamedQuery(*item) for item in (queries or {}).items())
+    stored = ServedQueries.read(NamedQuery(*item) for item in (queries or {}).items())
     options = ServerConfig(ServerSource("store", "test"))
     if config:
         options = msgspec.structs.replace(options, **config)
     state = ServerState(
         options,
-        FewTokens(tokens),
+        authentication or FewTokens(tokens),
         access or ListedAccess(),
-        "policy" if tokens else "open",
+        "policy" if tokens or authentication else "open",
         {graph_id: ServedGraph(graph_id, graph, stored) for graph_id, graph in graphs.items()},
         {graph.graph_id: graph for graph in unserved},
         is_cluster=is_cluster,

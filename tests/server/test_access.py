@@ -9,11 +9,11 @@ import pytest
 from omnigraph import Policy
 from omnigraph.api.gate import WriteGate
 from omnigraph.errors import PolicyDenied, ServerNotReady
+from omnigraph.identity import Identity
 from omnigraph.policy.actions import ACTIONS, SERVER_ACTIONS, SHARED_ACTIONS
 from omnigraph.server.access import Access, RunState, classify
 from omnigraph.server.boot import BootPlan, GraphSpec, plan_from_cluster
 from omnigraph.server.state import CurrentGate
-from omnigraph.server.tokens import TokenTable
 from omnigraph.settings import Settings
 from tests.cluster.ledgers import ClusterFiles
 
@@ -31,7 +31,7 @@ version: 1
 groups: {ops: [ana]}
 rules: [{id: ops, allow: {actors: {group: ops}, actions: [graph_list, config_manage]}}]
 """
-TOKENS = TokenTable({"ana": "1", "bo": "2"})
+ANA, BO, IDA, EVE = map(Identity, ("ana", "bo", "ida", "eve"))
 PLAIN = BootPlan("s", False, (GraphSpec("kb", "u"),), "d")
 BOUND = BootPlan(
     "s",
@@ -45,24 +45,25 @@ BOUND = BootPlan(
 
 
 @pytest.mark.parametrize(
-    ("tokens", "plan", "unauthenticated", "expected"),
+    ("recognises", "plan", "unauthenticated", "expected"),
     [
-        (TokenTable(), PLAIN, False, "--unauthenticated"),
-        (TokenTable(), PLAIN, True, RunState.OPEN),
-        (TOKENS, PLAIN, False, RunState.DEFAULT_DENY),
-        (TOKENS, PLAIN, True, RunState.DEFAULT_DENY),
-        (TokenTable(), BOUND, False, "there are no bearer tokens"),
-        (TokenTable(), BOUND, True, "there are no bearer tokens"),
-        (TOKENS, BOUND, False, RunState.POLICY),
-        (TOKENS, BOUND, True, RunState.POLICY),
+        (False, PLAIN, False, "--unauthenticated"),
+        (False, PLAIN, True, RunState.OPEN),
+        (True, PLAIN, False, RunState.DEFAULT_DENY),
+        (True, PLAIN, True, RunState.DEFAULT_DENY),
+        (False, BOUND, False, "there are no bearer tokens"),
+        (False, BOUND, True, "there are no bearer tokens"),
+        (True, BOUND, False, RunState.POLICY),
+        (True, BOUND, True, RunState.POLICY),
     ],
 )
-def test_the_run_state_follows_from_what_is_declared(tokens, plan, unauthenticated, expected):
+def test_the_run_state_follows_from_what_is_declared(recognises, plan, unauthenticated, expected):
+    options = {"recognises": recognises, "unauthenticated": unauthenticated}
     if isinstance(expected, RunState):
-        assert classify(tokens, plan, unauthenticated) is expected
+        assert classify(plan, **options) is expected
     else:
         with pytest.raises(ServerNotReady, match=expected):
-            classify(tokens, plan, unauthenticated)
+            classify(plan, **options)
 
 
 def test_a_policy_of_a_quarantined_graph_counts(tmp_path):
@@ -73,23 +74,24 @@ def test_a_policy_of_a_quarantined_graph_counts(tmp_path):
     plan = plan_from_cluster(str(tmp_path), Settings())
     assert [graph.graph_id for graph in plan.graphs] == ["wiki"]
     with pytest.raises(ServerNotReady, match="there are no bearer tokens"):
-        classify(TokenTable(), plan, True)
-    assert classify(TOKENS, plan, False) is RunState.POLICY
+        classify(plan, recognises=False, unauthenticated=True)
+    state = classify(plan, recognises=True, unauthenticated=False)
+    assert state is RunState.POLICY
     access = Access.from_plan(plan, RunState.POLICY)
-    assert not access.decide("wiki", "ana", "change", "main").allowed
+    assert not access.decide("wiki", ANA, "change", "main").allowed
 
 
-ACTORS = ("ana", "bo", "ida", "eve", None)
+ACTORS = (ANA, BO, IDA, EVE, None)
 BRANCHES = (None, "main", "draft")
 
 
-def expected_of(state: RunState, graph: str | None, actor: str | None, request: tuple) -> bool:
+def expected_of(state: RunState, graph: str | None, actor: Identity | None, request: tuple) -> bool:
     """The truth table, from the rules of the specification."""
     action, branch, _ = request
     if graph is None:
         if state is RunState.OPEN:
             return True
-        return state is RunState.POLICY and actor == "ana" and action in SERVER_ACTIONS
+        return state is RunState.POLICY and actor == ANA and action in SERVER_ACTIONS
     if state is RunState.OPEN:
         return True
     if actor is None:
@@ -99,7 +101,7 @@ def expected_of(state: RunState, graph: str | None, actor: str | None, request: 
             "ana": action in ("read", "read_history", "change", "branch_merge", "admin"),
             "bo": action in ("read", "read_history") or (action == "change" and branch == "draft"),
         }
-        return allowed.get(actor, False)
+        return allowed.get(actor.id, False)
     return action in ("read", "read_history")
 
 
@@ -132,23 +134,23 @@ def test_the_truth_table_of_every_run_state(state):
 def test_default_deny_says_what_to_do():
     access = Access.from_plan(PLAIN, RunState.DEFAULT_DENY)
     for action in ("change", "export", "invoke_query", "admin", "schema_apply"):
-        message = access.decide("kb", "ana", action, "main").message
+        message = access.decide("kb", ANA, action, "main").message
         assert "default-deny mode" in message
         assert "cluster apply" in message
-    assert access.decide("kb", "ana", "read").allowed
+    assert access.decide("kb", ANA, "read").allowed
 
 
 def test_the_list_of_graphs_needs_a_policy_of_the_server():
     """Or an open server that only this machine can reach."""
     for state, plan in ((RunState.DEFAULT_DENY, PLAIN), (RunState.POLICY, PLAIN)):
-        decision = Access.from_plan(plan, state, is_loopback=True).decide(None, "ana", "graph_list")
+        decision = Access.from_plan(plan, state, is_loopback=True).decide(None, ANA, "graph_list")
         assert not decision.allowed
         assert "server-scoped actions need an explicit cluster policy bundle" in decision.message
     graph_bundle = BootPlan("s", True, BOUND.graphs, "d", has_policies=True)
-    assert not Access.from_plan(graph_bundle, RunState.POLICY).decide(None, "ana", "graph_list")
+    assert not Access.from_plan(graph_bundle, RunState.POLICY).decide(None, ANA, "graph_list")
     granted = Access.from_plan(BOUND, RunState.POLICY)
-    assert granted.decide(None, "ana", "graph_list").rule == "ops"
-    assert not granted.decide(None, "bo", "graph_list").allowed
+    assert granted.decide(None, ANA, "graph_list").rule == "ops"
+    assert not granted.decide(None, BO, "graph_list").allowed
     for is_loopback in (True, False):
         access = Access.from_plan(PLAIN, RunState.OPEN, is_loopback=is_loopback)
         assert access.decide(None, None, "graph_list").allowed is is_loopback
@@ -167,9 +169,9 @@ def test_a_graph_is_hidden_from_actors_to_whom_its_policy_allows_nothing():
 def test_a_decision_depends_on_names_only():
     """Nothing about a graph, a branch or its existence is known where it is made."""
     access = Access.from_plan(BOUND, RunState.POLICY)
-    message = access.decide("kb", "bo", "change", "main").message
+    message = access.decide("kb", BO, "change", "main").message
     assert message == "policy denied action 'change' on branch 'main' for actor 'bo'"
-    assert access.decide("kb", "eve", "read", "nowhere").message == (
+    assert access.decide("kb", EVE, "read", "nowhere").message == (
         "policy denied action 'read' for unknown actor 'eve'"
     )
 

@@ -157,7 +157,7 @@ def test_a_server_policy_that_does_not_compile_fails_the_boot(cluster):
         "{version: 1, groups: {g: [ana]}, rules: "
         "[{id: r, allow: {actors: {group: g}, actions: [read]}}]}"
     )
-    for text, fragment in (("version: 2", "version must be 1"), (graph_rule, "per-graph action")):
+    for text, fragment in (("version: 3", "version must be 1"), (graph_rule, "per-graph action")):
         cluster.policy("srv", text, ["cluster"])
         with pytest.raises(ServerNotReady, match=rf"\[policy_invalid\] policy.srv: .*{fragment}"):
             plan(cluster)
@@ -175,7 +175,7 @@ def test_a_graph_is_set_aside_for_what_concerns_it_alone(cluster, monkeypatch):
     cluster.graph("keyless", "provider.embedding.main")
     cluster.graph("bare", "provider.embedding.bare")
     cluster.graph("my_kb").graph("graphs").graph("x" * 65).graph("kb2").graph("late")
-    cluster.policy("bad", "version: 2", ["graph.kb2"])
+    cluster.policy("bad", "version: 3", ["graph.kb2"])
     cluster.sidecar("late")
     made = plan(cluster)
     assert [graph.graph_id for graph in made.graphs] == ["kb", "wiki"]
@@ -269,8 +269,8 @@ def test_the_signature_of_a_store_changes_with_its_files(tmp_path):
     (tmp_path / "q").mkdir()
 
     def signature() -> str:
-        files = str(tmp_path / "p.yaml"), str(tmp_path / "q")
-        return source_signature("kb.omni", False, Settings(), *files)
+        files = (str(tmp_path / "p.yaml"), None, str(tmp_path / "s.yaml"))
+        return source_signature("kb.omni", False, Settings(), files, str(tmp_path / "q"))
 
     seen = [signature()]
     assert signature() == seen[0]

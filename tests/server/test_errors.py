@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from omnigraph import errors
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.admission import Draining, Overloaded, TooMany
 from omnigraph.server.errors import STATUS, RequestRefused, failure_of, status_of
+from omnigraph.server.hints import _PHRASES
 from omnigraph.server.models.failures import ErrorOutput
 from tests.server.contract import contract, violations
 from tests.server.serving import PEOPLE, open_served, serving
@@ -164,3 +166,15 @@ def test_an_exception_that_nobody_expected_is_an_internal_error(
         assert answer.fails(500)["error"] == "internal error"
         assert b"secret" not in answer.body
         assert "secret" in json.dumps(server.log_lines())
+
+
+def test_hints_name_nothing_that_only_the_library_has():
+    """The phrases that are replaced are those of the engine, so that none is missed by a change."""
+    package = Path(errors.__file__).parent
+    texts = "".join(p.read_text("utf-8") for p in package.rglob("*.py") if p.name != "hints.py")
+    assert [phrase for phrase in _PHRASES if phrase not in texts] == []
+    for phrase in _PHRASES:
+        error = errors.InputError("it failed", hint=phrase)
+        hint = failure_of(error, "r").body.hint
+        assert isinstance(hint, str)
+        assert not re.search(r"\b[a-z]+_[a-z]+=|Graph\.|\braise max_", hint)

@@ -10,11 +10,13 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import PolicyDenied, ServerNotReady
+from omnigraph.identity import Identity
 from omnigraph.server.access import RunState
 from omnigraph.server.boot import BootPlan, GraphSpec, QueryPayload, check_served
 from omnigraph.server.config import ServerConfig, ServerSource
 from omnigraph.server.generation import Generation, GenerationSource, read_generation
 from omnigraph.server.opening import OpenedPlan, open_graphs
+from omnigraph.server.tokens import TokenTable
 from omnigraph.settings import Settings
 from tests.cluster.ledgers import ClusterFiles
 
@@ -61,11 +63,12 @@ def test_a_generation_travels_without_tokens(cluster, settings, tokens):
     received = Generation.decode(sent)
     assert received == generation
     assert received.state is RunState.POLICY
-    assert received.token_table.actor_of("secret-2") == "bo"
-    assert received.token_table.actor_of("secret-3") is None
+    tokens = TokenTable.from_digests(received.tokens)
+    assert tokens.actor_of("secret-2") == "bo"
+    assert tokens.actor_of("secret-3") is None
     access = received.access(config_of(cluster))
-    assert access.decide("kb", "ana", "change", "main").allowed
-    assert not access.decide("wiki", "ana", "change", "main").allowed
+    assert access.decide("kb", Identity("ana"), "change", "main").allowed
+    assert not access.decide("wiki", Identity("ana"), "change", "main").allowed
     assert b"secret" not in repr(received).encode()
 
 
@@ -88,7 +91,7 @@ def test_a_change_of_any_source_is_noticed(cluster, settings, tokens):
     cluster.graph("third")
     seen.append(source.signature())
     assert len(set(seen)) == 3
-    assert Generation.decode(source.read()).token_table.actors == ("ana",)
+    assert [actor for actor, _ in Generation.decode(source.read()).tokens] == ["ana"]
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def test_workers_leave_signals_to_the_supervisor(pair):
 # -- owned writes, cancelled reads --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@SHAPES
 def test_a_write_ends_though_its_client_left_and_the_drain_waits_for_it(tmp_path, workers):
     started, go, target = tmp_path / "started", tmp_path / "go", tmp_path / "target"
     with small_server(tmp_path, workers=workers).await_listening() as server:
@@ -223,10 +223,7 @@ def test_a_read_is_cancelled_when_its_client_leaves(tmp_path, either):
 # -- the end ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("workers", "number"),
-    [(1, signal.SIGINT), pytest.param(2, signal.SIGTERM, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_a_signal_finishes_what_is_in_flight_and_refuses_new_connections(tmp_path, workers, number):
     go = tmp_path / "go"
     with (
@@ -247,6 +244,16 @@ def test_a_signal_finishes_what_is_in_flight_and_refuses_new_connections(tmp_pat
         assert [task.result().status for task in work] == [200, 200]
         assert server.process.wait(60) == 0
         idle.close()
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_worker_that_died_before_the_signal_is_not_waited_for(tmp_path, position):
+    """Whether it is being restarted or back already: it has nothing to finish."""
+    with small_server(tmp_path, workers=2).await_listening() as server:
+        os.kill(server.children()[position], signal.SIGKILL)
+        until(lambda: server.events("worker ended; it is restarted"))
+        assert server.stop() == 0
+        assert "requests in flight are cut off" not in server.log
 
 
 @SHAPES

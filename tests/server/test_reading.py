@@ -234,7 +234,12 @@ def test_an_unknown_and_a_denied_stored_query_look_the_same(
         unknown.body,
         unknown.headers,
     )
-    assert len(ana.get("/queries").ok()["queries"]) == 3
+    # Nor does the list name it.
+    assert ana.get("/queries").ok()["queries"] == []
+    access.denied = {("invoke_query", "query", "adults")}
+    listed = [query["name"] for query in ana.get("/queries").ok()["queries"]]
+    assert "adults" not in listed
+    assert len(listed) == 2
 
 
 def test_a_stored_query_asserts_its_kind(ana: Client, access: ListedAccess) -> None:
@@ -375,3 +380,26 @@ def test_readiness_counts_and_names_nothing(tmp_path: Path) -> None:
         server.process.is_draining = True
         assert server.client().get("/readyz").status == 503
         assert server.client().get("/healthz").ok()["status"] == "ok"
+
+
+def test_a_look_up_by_key_needs_no_thread_once_its_table_is_in_memory(
+    server: Server, ana: Client
+) -> None:
+    body = {
+        "query": "query q($n: String) { match { $p: Person { name: $n } } return { $p.age } }",
+        "params": {"n": "Ada"},
+    }
+
+    def answer() -> tuple[Any, int]:
+        answer = ana.post("/query", body).ok()
+        return answer, queued(server)
+
+    def queued(server: Server) -> int:
+        families = server.process.metrics.snapshot()
+        (family,) = [f for f in families if f.name == "omnigraph_queue_seconds"]
+        return int(sum(s.value for s in family.samples if s.name.endswith("_count")))
+
+    first = [answer() for _ in range(20)]
+    assert all(rows == first[0][0] for rows, _ in first)
+    # Not one of the last ones has waited for a thread.
+    assert first[-1][1] == first[-2][1] == queued(server)

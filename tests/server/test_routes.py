@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from omnigraph.policy.actions import ACTIONS
-from omnigraph.server.admission import Draining, Overloaded, TooMany
+from omnigraph.server.admission import Draining, GraphUnavailable, Overloaded, TooMany
 from omnigraph.server.errors import REASONS
 from omnigraph.server.matching import RouteTable
 from omnigraph.server.openapi import document, document_text
@@ -33,6 +33,7 @@ BODIES: dict[str, Any] = {
     "cluster_createBranch": {"name": "b"},
     "cluster_mergeBranches": {"source": "b"},
     "cluster_export": {},
+    "cluster_explain_policy": {"actor": "bo", "action": "read"},
 }
 
 
@@ -94,6 +95,8 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                 body = BODIES.get(route.operation_id)
                 answer = client.request(route.method, path, body, headers=headers)
                 is_masked = route.action == "invoke_query" or flavour == "hidden"
+                # Whoever may not read commits cannot tell a hidden one from an unknown one.
+                is_masked |= route.operation_id == "cluster_getCommit"
                 expected = 404 if is_masked and route.scope == "graph" else 403
                 assert answer.status == expected, (route.operation_id, answer.body)
                 if flavour == "hidden" and route.scope == "graph":
@@ -132,7 +135,7 @@ def test_every_reason_is_documented() -> None:
             if is_refusal and isinstance(node.args[1], ast.Constant):  # type: ignore[attr-defined]
                 used.add(node.args[1].value)  # type: ignore[attr-defined]
     assert used <= REASONS.keys()
-    codes = {kind.code for kind in (TooMany, Overloaded, Draining)}
+    codes = {kind.code for kind in (TooMany, Overloaded, Draining, GraphUnavailable)}
     # The listener passes these on to a function of its own.
     codes |= {"bad_http", "head_timeout"}
     assert REASONS.keys() <= used | codes

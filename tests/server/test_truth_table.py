@@ -14,6 +14,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import ServerNotReady
+from omnigraph.identity import Identity
 from omnigraph.server.access import RunState
 from omnigraph.server.admission import WriteCaps
 from omnigraph.server.bodies import BodyTimes
@@ -52,6 +53,21 @@ rules:
   - {id: call, allow: {actors: {group: callers}, actions: [invoke_query]}}
   - {id: call-read, allow: {actors: {group: callers}, actions: [read], branch_scope: protected}}
 """
+SCOPED = """
+version: 2
+groups: {leads: [lead], writers: [writer], readers: [reader], callers: [caller], idle: [idle]}
+rules:
+  - {id: lead, allow: {actors: {group: leads}, actions: [read, export, change, branch_create,
+      branch_delete, branch_merge, schema_apply, invoke_query, admin]}}
+  - {id: write, allow: {actors: {group: writers}, actions: [read, change], branches: ["draft*"]}}
+  - {id: fork, allow: {actors: {group: writers}, actions: [branch_create, branch_delete,
+      branch_merge], target_branches: ["release/**"]}}
+  - {id: read, allow: {actors: {group: readers}, actions: [read], branches: [main, "release/*"]}}
+  - {id: call, allow: {actors: {group: callers}, actions: [invoke_query, read, change],
+      queries: [all]}}
+rows:
+  - {id: everything, actors: {group: leads}, types: ["*"]}
+"""
 SERVER = """
 version: 1
 groups: {ops: [lead]}
@@ -73,8 +89,8 @@ class Request:
     body: Any = None
     raw: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
-    is_masked: bool = False
-    """Whether a denial looks as if there were no such query."""
+    query: str | None = None
+    """The stored query that is invoked; a denial looks as if there were none."""
 
 
 def requests_of(operation: str, branch: str) -> list[Request]:
@@ -100,13 +116,13 @@ def requests_of(operation: str, branch: str) -> list[Request]:
         case "invoke_query":
             invoke: Question = ("invoke_query", None, None)
             return [
-                Request("POST", "/queries/all", [invoke, *read], at, is_masked=True),
-                Request("POST", "/queries/add", [invoke, *change], at, is_masked=True),
+                Request("POST", "/queries/all", [invoke, *read], at, query="all"),
+                Request("POST", "/queries/add", [invoke, *change], at, query="add"),
             ]
         case "invoke_query_if_graph_commit":
             wanted: list[Question] = [("invoke_query", None, None), *change]
             path = "/queries/add/if-graph-commit"
-            return [Request("POST", path, wanted, at, headers=if_commit, is_masked=True)]
+            return [Request("POST", path, wanted, at, headers=if_commit, query="add")]
         case "getSchema":
             return [Request("GET", "/schema", [("read", None, None)])]
         case "mutate":
@@ -142,6 +158,9 @@ def requests_of(operation: str, branch: str) -> list[Request]:
                 Request("GET", f"/commits?branch={branch}", read),
                 Request("GET", "/commits", [("read", None, None)]),
             ]
+        case "explain_policy":
+            body = {"actor": "somebody", "action": "read", "branch": branch}
+            return [Request("POST", "/policy/explain", [("admin", None, None)], body)]
         case "getCommit":
             return [Request("GET", "/commits/none", [("read", None, None)])]
     raise AssertionError(f"no request for {operation}")
@@ -159,7 +178,7 @@ GRAPH_OPERATIONS = [route.operation_id for route in ROUTES if route.scope == "gr
 def make_state(config: ServerConfig, generation: Generation, opened: OpenedPlan) -> ServerState:
     return ServerState(
         config,
-        generation.token_table,
+        generation.authentication(lambda _: None),
         generation.access(config),
         generation.state.value,
         opened.graphs,
@@ -240,13 +259,30 @@ class Serving:
 
     def expected(self, graph: str | None, actor: str | None, request: Request) -> str | None:
         """The denial of the first question that is denied; ``None`` if all are allowed."""
+        access, identity = self.access, identity_of(actor)
         for action, branch, target in request.questions:
-            decision = self.access.decide(graph, actor, action, branch, target)
-            if not decision.allowed:
-                if request.is_masked and action == "invoke_query":
-                    return "stored query not found"
-                return str(decision.message)
+            query = request.query
+            decision = access.decide(graph, identity, action, branch, target, query=query)
+            if decision.allowed:
+                continue
+            if action == "invoke_query":
+                return "stored query not found"
+            if request.path == "/commits/none":
+                return "commit 'none' not found"
+            if request.path == "/queries" and any(
+                access.decide(graph, identity, "invoke_query", query=name).allowed
+                for name in ("all", "add")
+            ):
+                continue
+            for name in (branch, None if action == "branch_create" else target):
+                if name is not None and access.hides_branch(graph, identity, name):
+                    return f"branch '{name}' not found"
+            return str(decision.message)
         return None
+
+
+def identity_of(actor: str | None) -> Identity | None:
+    return None if actor is None else Identity(actor)
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +314,7 @@ def check_cell(serving: Serving, graph: str, actor: str | None, request: Request
     """Compare one answer with the decisions; returns whether it was allowed."""
     response = serving.send(actor, request, f"/graphs/{graph}")
     cell = (graph, actor, request.method, request.path, response.status, response.body)
-    if serving.access.hides_graph(graph, actor):
+    if serving.access.hides_graph(graph, identity_of(actor)):
         assert response.status == 404, cell
         assert response.json["error"] == f"graph '{graph}' not found", cell
         return False
@@ -288,7 +324,7 @@ def check_cell(serving: Serving, graph: str, actor: str | None, request: Request
         assert response.status not in (401, 403, 500), cell
         assert b"stored query not found" not in response.body, cell
         return True
-    status, code = (404, "not_found") if "stored query" in denial else (403, "forbidden")
+    status, code = (404, "not_found") if "not found" in denial else (403, "forbidden")
     assert (response.status, response.json["code"]) == (status, code), cell
     assert response.json["error"] == denial, cell
     return False
@@ -315,6 +351,28 @@ def test_the_truth_table_over_http(serving, state):
     assert counts[True] > 0
     before = len(serving.graphs["kb"].graph.commits("main"))
     assert before == len(serving.graphs["wiki"].graph.commits("main"))
+
+
+def test_the_truth_table_of_version_2_over_http(serving):
+    """Rules for branches and stored queries."""
+    serving.become(RunState.POLICY)
+    serving.cluster.policy("rules", SCOPED, ["graph.kb"])
+    serving.reload(serving.read())
+    serving.second = ListedAccess()
+    counts = {True: 0, False: 0}
+    for operation, branch, actor in itertools.product(GRAPH_OPERATIONS, BRANCHES, ACTORS):
+        for request in requests_of(operation, branch):
+            counts[check_cell(serving, "kb", actor, request)] += 1
+    assert min(counts.values()) > 100
+    # The caller may run one stored query on any branch, and no text of its own.
+    cells = {
+        request.path: serving.expected("kb", "caller", request)
+        for operation in ("cluster_query", "cluster_invoke_query")
+        for request in requests_of(operation, "draft")
+    }
+    assert cells["/queries/all"] is None
+    assert cells["/queries/add"] == "stored query not found"
+    assert cells["/query"] == "branch 'draft' not found"
 
 
 @pytest.mark.parametrize("state", RunState)
@@ -396,11 +454,12 @@ def test_a_snapshot_is_read_by_the_right_on_its_branch(serving):
 
 def test_a_denial_does_not_depend_on_what_exists(serving):
     serving.become(RunState.POLICY)
-    for actor, body in (("writer", "release/1"), ("reader", "draft")):
+    # The writer may know nothing of other protected branches than main, the reader of all.
+    for actor, body, status in (("writer", "release/1", 404), ("reader", "draft", 403)):
         there = serving.send(actor, requests_of("cluster_mutate", body)[0], "/graphs/kb")
         other = f"{body[:-1]}9"
         missing = serving.send(actor, requests_of("cluster_mutate", other)[0], "/graphs/kb")
-        assert there.status == missing.status == 403
+        assert there.status == missing.status == status
         assert there.body == missing.body.replace(other.encode(), body.encode())
 
 
@@ -413,8 +472,11 @@ def test_a_stored_query_that_is_denied_looks_unknown(serving):
     assert denied.body == serving.send("writer", unknown, "/graphs/kb").body
     assert denied.body == serving.send("lead", unknown, "/graphs/kb").body
     # With invoke_query and without change, the inner check denies.
-    inner = serving.send("caller", invoke, "/graphs/kb")
-    inner.fails(403, "policy denied action 'change' on branch 'draft' for actor 'caller'")
+    on_release = Request("POST", "/queries/add", [], {**invoke.body, "branch": "release/1"})
+    inner = serving.send("caller", on_release, "/graphs/kb")
+    inner.fails(403, "policy denied action 'change' on branch 'release/1' for actor 'caller'")
+    # Nothing allows the caller to know of unprotected branches.
+    serving.send("caller", invoke, "/graphs/kb").fails(404, "branch 'draft' not found")
 
 
 def test_identities_in_headers_and_bodies_are_ignored(serving):
@@ -519,13 +581,13 @@ def test_a_refused_reload_names_no_file(serving):
 def test_every_decision_is_logged_with_its_rule_and_without_data(serving):
     serving.become(RunState.POLICY)
     serving.collect().clear()
-    body = {"query": ADD, "params": {"name": "top-secret-name"}, "branch": "release/1"}
+    body = {"query": ADD, "params": {"name": "top-secret-name"}, "branch": "main"}
     serving.send("writer", Request("POST", "/mutate", [], body), KB).fails(403)
     serving.send("reader", requests_of("cluster_query", "draft")[0], KB).ok()
     logged = [line for line in serving.collect() if line["event"] == "policy decision"]
     names = ("actor_id", "action", "branch", "target_branch", "allowed", "matched_rule_id")
     assert [tuple(line.get(name) for name in names) for line in logged] == [
-        ("writer", "change", "release/1", None, False, None),
+        ("writer", "change", "main", None, False, None),
         ("reader", "read", "draft", None, True, "read"),
     ]
     assert {line["request_id"] for line in logged} == {"r1"}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +15,10 @@ from typing import Any
 
 import pytest
 
+import omnigraph
 from omnigraph import Graph
+from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.errors import OutcomePending
 from omnigraph.server.admission import WriteCaps
 from tests.server.serving import (
     ADD,
@@ -483,3 +489,73 @@ def test_a_read_is_cancelled_when_its_client_left(tmp_path: Path) -> None:
         assert wait_until(statuses) == [499]
         assert server.process.reads.in_flight == 0
         assert server.client(graph="g").get("/schema").ok()
+
+
+# -- a publish whose outcome is unknown ----------------------------------------------------------
+
+
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The disk refuses to sync a manifest that readers see already."""
+    published = threading.local()
+    sync = os.fsync
+
+    def note(point: Failpoint) -> None:
+        if point is Failpoint.PUBLISH_AFTER:
+            published.fails = True
+        elif point is Failpoint.PUBLISH_BEFORE:
+            published.fails = False
+
+    def failing_sync(descriptor: int) -> None:
+        if getattr(published, "fails", False):
+            raise OSError(errno.EIO, "the disk failed")
+        sync(descriptor)
+
+    with monkeypatch.context() as patched, hooked(note):
+        patched.setattr(os, "fsync", failing_sync)
+        yield
+
+
+def test_a_write_whose_outcome_is_unknown_names_its_commit_and_asks_for_no_repetition(
+    server: Server, ana: Client, unsynced: None
+) -> None:
+    answer = ana.post("/mutate", {"query": ADD, "params": {"name": "maybe"}})
+    body = answer.fails(503, "could not be synced")
+    assert (body["reason"], body["retryable"]) == ("outcome_pending", False)
+    assert "retry-after" not in answer.headers
+    assert body["commit_id"]
+    assert body["commit_id"] in body["error"]
+
+
+def test_the_client_raises_it_as_the_library_does_and_finds_the_commit_later(
+    server: Server, ana: Client, unsynced: None
+) -> None:
+    with omnigraph.connect(server.url, graph="g", token="t") as graph:
+        with pytest.raises(OutcomePending) as raised:
+            graph.mutate(ADD, params={"name": "perhaps"})
+        assert not raised.value.retryable
+        commit = graph.commit(raised.value.details["commit_id"])
+        assert commit.actor == "ana"
+        assert "perhaps" in people(ana)
+
+
+# -- indexes -------------------------------------------------------------------------------------
+
+
+def test_a_load_builds_the_missing_indexes_if_it_is_asked_to(tmp_path: Path) -> None:
+    line = ndjson([{"type": "Person", "data": {"name": "Lin"}}]).encode()
+    headers = {"Content-Type": "application/x-ndjson"}
+    with (
+        open_served(tmp_path / "g.omni") as graph,
+        serving({"g": graph}, access=ListedAccess({"admin"})) as server,
+    ):
+        client = server.client(graph="g")
+        plain = client.post("/load/ndjson", raw=line, headers=headers).ok()
+        assert "indexes_built" not in plain
+        dry = client.post("/load/ndjson?indexes=true&dry_run=true", raw=line, headers=headers)
+        assert dry.ok()["indexes_built"] == 0
+        first = client.post("/load/ndjson?indexes=true", raw=line, headers=headers).ok()
+        again = client.post("/load/ndjson?indexes=true", raw=line, headers=headers).ok()
+        assert first["indexes_built"] > 0
+        assert again["indexes_built"] == 0
+        assert first["commit"]["graph_commit_id"] == first["receipt"]["commit_id"]

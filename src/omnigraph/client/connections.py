@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, cast
@@ -146,6 +147,13 @@ class HttpConnection:
 
     def close(self) -> None:
         self._wire.close()
+
+    def abort(self) -> None:
+        """End what another thread sends or receives on this connection."""
+        sock = self._wire.sock
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _prepare(self, timeout: float | None) -> http.client.HTTPConnection:
         origin = self.origin

@@ -102,6 +102,11 @@ def load_receipt(document: Any) -> LoadReceipt:
     )
 
 
+def indexes_built(document: Any) -> int:
+    """How many indexes a server built after a load; an older one builds none."""
+    return _whole(document.get("indexes_built", 0))
+
+
 def _head(document: Mapping[str, Any]) -> tuple[str | None, int]:
     made = document.get("commit")
     return (None, 0) if made is None else (commit(made).commit_id, commit(made).version)

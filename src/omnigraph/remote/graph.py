@@ -28,10 +28,10 @@ from omnigraph.errors import InputError
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
-from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote import documents, loads, requests, unserved
 from omnigraph.remote.calls import RemoteCalls, chosen_commit
 from omnigraph.remote.documents import BranchTables
-from omnigraph.remote.load_bodies import LoadBody, counted, started
+from omnigraph.remote.load_bodies import LoadBody, started
 from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
 from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
 
@@ -267,24 +267,27 @@ class RemoteGraph:
             PreconditionFailed: the branch is not at ``if_commit``.
             OutcomePending: there was no answer, so the outcome is not known.
         """
-        from omnigraph.write.load.job import LoadMode
-
-        refuse_arguments("load", rejects=rejects, allow_local_files=allow_local_files, actor=actor)
-        refuse_engine("load", engine, spark)
-        options = requests.load_options(dry_run, strict_properties, max_rejects)
-        body = LoadBody(self.calls.catalog, format, types)
-        pieces = counted(started(body.pieces(data)), body.total(data), on_progress)
-        request = requests.load(
-            pieces,
-            LoadMode(mode).value,
+        return loads.load(
+            self.calls,
+            data,
+            mode,
             branch,
             from_branch,
-            options,
-            if_commit,
-            idempotency_key,
-        )
-        with body.naming(data):
-            return self.calls.send(request, documents.load_receipt)
+            indexes=False,
+            format=format,
+            types=types,
+            max_rejects=max_rejects,
+            strict_properties=strict_properties,
+            dry_run=dry_run,
+            engine=engine,
+            spark=spark,
+            if_commit=if_commit,
+            idempotency_key=idempotency_key,
+            on_progress=on_progress,
+            rejects=rejects,
+            allow_local_files=allow_local_files,
+            actor=actor,
+        ).receipt
 
     @public
     def append(

@@ -115,12 +115,15 @@ def load(
     )
 
 
-def load_options(dry_run: bool, strict_properties: bool, max_rejects: int | None) -> dict[str, str]:
+def load_options(
+    dry_run: bool, strict_properties: bool, max_rejects: int | None, *, indexes: bool = False
+) -> dict[str, str]:
     """The options of a load that differ from their defaults, as parameters of its address."""
     options = {
         "dry_run": "true" if dry_run else None,
         "strict_properties": "true" if strict_properties else None,
         "max_rejects": None if max_rejects is None else str(max_rejects),
+        "indexes": "true" if indexes else None,
     }
     return {name: value for name, value in options.items() if value is not None}
 

@@ -12,6 +12,7 @@ from omnigraph.errors import InputError, NotServed
 GRAPH: Mapping[str, str] = {
     "init": "creating a graph",
     "open": "opening a graph by its address; use omnigraph.connect",
+    "for_actor": "acting for another actor; the token determines it",
     "refresh": "dropping the caches of the server",
     "recovered": "the recoveries of the server",
     "storage_options": "the storage of the server",

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from omnigraph.commit.names import MAIN
 from omnigraph.errors import PolicyDenied, ServerNotReady
+from omnigraph.identity import Identity
 from omnigraph.policy.actions import IMPLIED, Action
-from omnigraph.policy.decision import Decider, Decision, allowed_message
+from omnigraph.policy.decision import Decision, allowed_message
 from omnigraph.policy.policy import Policy
 from omnigraph.server.boot import BootPlan
-from omnigraph.server.tokens import TokenTable
+
+if TYPE_CHECKING:
+    from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.plan.view import View
 
 DEFAULT_DENY = (
     "the server runs in default-deny mode for this graph: tokens are configured, but no policy "
@@ -23,10 +29,13 @@ DEFAULT_DENY = (
 )
 SERVER_SCOPE = (
     "server-scoped actions need an explicit cluster policy bundle: bind one to `cluster` and run "
-    "`cluster apply`"
+    "`cluster apply`, or start `omnigraph serve` with --server-policy"
 )
 _OPEN = "the server is open: it has neither tokens nor policies"
 _DEFAULT_ALLOWED = frozenset({"read", *IMPLIED["read"]})
+# Whoever is allowed one of these on a branch may know that it exists.
+_ON_BRANCH: tuple[Action, ...] = ("read", "change", "export", "read_history")
+_ON_TARGET: tuple[Action, ...] = ("branch_merge", "branch_delete", "branch_create")
 
 
 class RunState(Enum):
@@ -40,14 +49,18 @@ class RunState(Enum):
     """Policies decide; a graph without one is in default-deny."""
 
 
-def classify(tokens: TokenTable, plan: BootPlan, unauthenticated: bool) -> RunState:
-    """The run state; raises ``ServerNotReady`` where serving would be unsafe or useless."""
-    if tokens.is_empty:
+def classify(plan: BootPlan, *, recognises: bool, unauthenticated: bool) -> RunState:
+    """The run state; raises ``ServerNotReady`` where serving would be unsafe or useless.
+
+    ``recognises`` says whether there are tokens, or an identity provider.
+    """
+    if not recognises:
         if plan.has_policies:
             raise ServerNotReady(
                 "policies are bound, but there are no bearer tokens: every request would be "
                 "refused",
-                hint="set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE to a JSON file of actors and tokens",
+                hint="set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE to a JSON file of actors and "
+                "tokens, or OMNIGRAPH_SERVER_OIDC_FILE to the settings of an identity provider",
             )
         if not unauthenticated:
             raise ServerNotReady(
@@ -66,8 +79,8 @@ class Access:
     def __init__(
         self,
         state: RunState,
-        policies: Mapping[str, Decider] | None = None,
-        server_policy: Decider | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        server_policy: Policy | None = None,
         *,
         is_loopback: bool = False,
     ) -> None:
@@ -93,14 +106,17 @@ class Access:
     def decide(
         self,
         graph_id: str | None,
-        actor: str | None,
+        actor: Identity | None,
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> Decision:
         """Whether a request is allowed; without a graph it is one to the server itself.
 
-        Only the names of the request count, never whether they exist.
+        Only the names of the request count, never whether they exist. ``query`` is the stored query
+        that is invoked, or inside of which the action happens.
         """
         if graph_id is None:
             return self._decide_server(actor, action)
@@ -110,12 +126,12 @@ class Access:
             return Decision(False, None, PolicyDenied.without_actor(action).message)
         policy = self._policies.get(graph_id)
         if policy is not None:
-            return policy.decide(actor, action, branch, target)
+            return policy.decide(actor, action, branch, target, query=query)
         if action in _DEFAULT_ALLOWED:
-            return Decision(True, None, allowed_message(action, actor))
+            return Decision(True, None, allowed_message(action, actor.id))
         return Decision(False, None, DEFAULT_DENY)
 
-    def _decide_server(self, actor: str | None, action: Action) -> Decision:
+    def _decide_server(self, actor: Identity | None, action: Action) -> Decision:
         if self.state is RunState.OPEN:
             # Whoever can connect runs on this machine, and may see what it serves.
             return Decision(self._is_loopback, None, _OPEN if self._is_loopback else SERVER_SCOPE)
@@ -123,9 +139,34 @@ class Access:
             return Decision(False, None, SERVER_SCOPE)
         return self._server_policy.decide(actor, action)
 
-    def hides_graph(self, graph_id: str, actor: str | None) -> bool:
+    def view(self, graph_id: str, actor: Identity | None, branch: str, catalog: Catalog) -> View:
+        """What an actor sees of a branch; without rules for rows, everything."""
+        from omnigraph.plan.view import WHOLE
+
+        policy = self._policies.get(graph_id)
+        return WHOLE if policy is None else policy.view(actor, branch, catalog)
+
+    def policy_of(self, graph_id: str) -> Policy | None:
+        """The bundle of a graph."""
+        return self._policies.get(graph_id)
+
+    def hides_graph(self, graph_id: str, actor: Identity | None) -> bool:
         """Whether a graph must look absent: its policy allows nothing at all to the actor."""
         policy = self._policies.get(graph_id)
         if self.state is RunState.OPEN or policy is None:
             return False
         return actor is None or not policy.knows(actor)
+
+    def hides_branch(self, graph_id: str, actor: Identity | None, branch: str) -> bool:
+        """Whether a branch must look absent: the actor may do nothing with it, nor list branches.
+
+        That ``main`` exists is no secret.
+        """
+        policy = self._policies.get(graph_id)
+        if self.state is RunState.OPEN or policy is None or branch == MAIN:
+            return False
+        return actor is None or not (
+            policy.decide(actor, "read").allowed
+            or any(policy.decide(actor, action, branch).allowed for action in _ON_BRANCH)
+            or any(policy.decide(actor, action, None, branch).allowed for action in _ON_TARGET)
+        )

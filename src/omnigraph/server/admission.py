@@ -40,6 +40,10 @@ class Draining(ServerUnavailable, code="draining"):
     """The server ends; answered with 503."""
 
 
+class GraphUnavailable(ServerUnavailable, code="graph_unavailable"):
+    """The process cannot open the graph at the moment; answered with 503."""
+
+
 class Permit:
     """The right to run one piece of work. Released once, by whoever ends the work."""
 

@@ -11,7 +11,6 @@ import contextlib
 import inspect
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,12 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnigraph.errors import Cancelled, OmniGraphError, PolicyDenied, ServerUnavailable
 from omnigraph.escaping import escape
+from omnigraph.identity import Identity
 from omnigraph.server import bodies, heads
 from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft, read_body
 from omnigraph.server.calls import Call, Reply, RequestHeaders
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
-from omnigraph.server.graph_ids import is_graph_id
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
 from omnigraph.server.matching import Match, RouteTable
@@ -122,7 +121,7 @@ class _Exchange:
         self._request_id = heads.request_id_of(self._headers)
         self._route: Route | None = None
         self._served: ServedGraph | None = None
-        self._actor: str | None = None
+        self._identity: Identity | None = None
         self._call: Call | None = None
         self._status = _LEFT
         self._has_started = False
@@ -167,10 +166,10 @@ class _Exchange:
         path = dict(zip(route.parameters, match.values, strict=True))
         is_free = route.is_free(self._state.config.is_loopback)
         if not is_free:
-            self._actor = heads.authenticate(self._headers, self._state.tokens)
+            self._identity = await heads.authenticate(self._headers, self._state.tokens)
         if route.scope == "graph":
-            self._served = self._find_graph(path["graph_id"])
-        lane = route.lane_for(self._served, path)
+            self._served = heads.find_graph(self._state, path["graph_id"], self._identity)
+        lane = route.lane_for(self._state.access, self._identity, self._served, path)
         if lane == "write" and self._process.forwarder is not None:
             self._scope["headers"] = self._headers.with_id(REQUEST_ID, self._request_id)
             await self._process.forwarder(self._scope, self._receive, self._count_status)
@@ -190,19 +189,6 @@ class _Exchange:
         if match is None:
             raise RequestRefused(404, "route_not_found", "there is nothing at this path")
         return match
-
-    def _find_graph(self, graph_id: str) -> ServedGraph:
-        if not is_graph_id(graph_id):
-            raise RequestRefused(
-                400,
-                "bad_graph_id",
-                f"invalid graph id '{escape(graph_id)[:80]}'",
-                hint="1 to 64 letters, digits and hyphens",
-            )
-        served = self._state.graphs.get(graph_id)
-        if served is None or self._state.access.hides_graph(graph_id, self._actor):
-            raise RequestRefused(404, "graph_not_found", f"graph '{graph_id}' not found")
-        return served
 
     # -- the request -------------------------------------------------------------------------
 
@@ -225,7 +211,7 @@ class _Exchange:
             self._state,
             self._request_id,
             self._headers,
-            self._actor,
+            self._identity,
             self._served,
             path,
             query,
@@ -264,12 +250,7 @@ class _Exchange:
             return result
         if lane == "write":
             return await self._write(route, call)
-        if route.is_quick and not call.headers.all(COMMIT):
-            with await self._admit(call):
-                quick: Reply = route.handler(call)
-                return quick
-        read: Reply = await self._read(call, lambda: self._run_read(route, call))
-        return read
+        return await self._read(route, call)
 
     async def _write(self, route: Route, call: Call) -> Reply:
         process = self._process
@@ -281,6 +262,15 @@ class _Exchange:
         reply: Reply = await process.lanes.write(lambda: route.handler(call), permit=permit)
         return reply
 
+    def _answer_here(self, route: Route, call: Call) -> Reply | None:
+        """The answer of a read that needs no thread, because it reads nothing but memory."""
+        if route.in_memory is None or self._process.lanes.observes_all:
+            return None
+        commit = call.headers.one(COMMIT)
+        if commit is not None and not (call.served is not None and call.served.has_seen(commit)):
+            return None
+        return route.in_memory(call)
+
     def _run_read(self, route: Route, call: Call) -> Reply:
         commit = call.headers.one(COMMIT)
         if commit is not None and call.served is not None:
@@ -288,14 +278,26 @@ class _Exchange:
         reply: Reply = route.handler(call)
         return reply
 
-    async def _read(self, call: Call, work: Callable[[], Any]) -> Any:
+    async def _read(self, route: Route, call: Call) -> Reply:
         """Run a read; it is cancelled when its client leaves."""
-        process = self._process
         permit = await self._admit(call)
+        try:
+            reply = self._answer_here(route, call)
+        except BaseException:
+            permit.release()
+            raise
+        if reply is not None:
+            permit.release()
+            return reply
         # Most reads have ended before it pays to listen to their clients.
         self._patience.add(self)
         try:
-            return await process.lanes.read(work, call.cancel, permit=permit, key=_lane_key(call))
+            return await self._process.lanes.read(
+                lambda: self._run_read(route, call),
+                call.cancel,
+                permit=permit,
+                key=_lane_key(call),
+            )
         finally:
             self._patience.discard(self)
             if self._listening is not None:
@@ -423,14 +425,17 @@ class _Exchange:
         route = self._route
         label = "unmatched" if route is None else route.path
         self._process.metrics.request(label, _label_method(self._method), self._status, seconds)
+        log = self._process.log
+        if not log.wants_request(seconds):
+            return
         text, name = _query_of(self._call)
-        self._process.log.request(
+        log.request(
             request_id=self._request_id,
             method=self._method,
             path=label,
             status=self._status,
             seconds=seconds,
-            actor=self._actor,
+            actor=None if self._identity is None else self._identity.id,
             query=text,
             query_name=name,
         )

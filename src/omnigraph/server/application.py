@@ -13,9 +13,11 @@ from typing import Literal, cast
 from starlette.types import ASGIApp
 
 from omnigraph.api.graph import Graph
+from omnigraph.errors import OmniGraphError
 from omnigraph.server.access import Access, RunState
 from omnigraph.server.admission import Admission, ReadAdmission
 from omnigraph.server.app import create_app
+from omnigraph.server.authentication import Authentication
 from omnigraph.server.boot import check_served
 from omnigraph.server.control import OpenedGraphs, ReloadFailure
 from omnigraph.server.generation import Generation
@@ -34,6 +36,11 @@ _RUN_STATES: Mapping[RunState, Literal["open", "default_deny", "policy"]] = {
 }
 
 
+_REOPEN_SECONDS = 1.0
+"""The pause before a graph that could not be opened is tried again; it doubles each time."""
+_LONGEST_REOPEN = 30.0
+
+
 class GraphApplication:
     """The graphs of one process."""
 
@@ -44,7 +51,9 @@ class GraphApplication:
         self._lanes = InstrumentedLanes(self._tracing, parts.metrics)
         self._process: ServerProcess | None = None
         self._asgi: ASGIApp | None = None
-        self._prepared: ServerState | None = None
+        self._prepared: tuple[Generation, ServerState] | None = None
+        self._generation: Generation | None = None
+        self._reopening: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._nobody = Access(RunState.POLICY)
 
@@ -62,7 +71,8 @@ class GraphApplication:
 
     async def open(self, generation: bytes) -> OpenedGraphs:
         parts = self._parts
-        state = await self._build(Generation.decode(generation), {})
+        self._generation = Generation.decode(generation)
+        state = await self._build(self._generation, {})
         self._process = ServerProcess(
             state,
             role=cast(Role, parts.role),
@@ -78,11 +88,12 @@ class GraphApplication:
         self._asgi = Instrumented(create_app(self._process), self._process, self._tracing)
         parts.metrics.on_collect(self._counts)
         parts.metrics.on_gauges(self._gauges)
+        self._reopen_later()
         return OpenedGraphs(tuple(state.graphs), tuple(state.unserved))
 
     async def prepare(self, generation: bytes) -> None:
-        graphs = self.process.state.graphs
-        self._prepared = await self._build(Generation.decode(generation), graphs)
+        wanted = Generation.decode(generation)
+        self._prepared = wanted, await self._build(wanted, self.process.state.graphs)
 
     def activate(self, *, is_kept: bool) -> None:
         prepared, self._prepared = self._prepared, None
@@ -90,11 +101,45 @@ class GraphApplication:
             return
         before = self.process.state
         if is_kept:
-            self.process.swap(prepared)
-        self._close_unused(before if is_kept else prepared)
+            self._generation, state = prepared
+            self.process.swap(state)
+            self._reopen_later()
+        self._close_unused(before if is_kept else prepared[1])
+
+    # -- graphs that could not be opened -------------------------------------------------------
+
+    def _reopen_later(self) -> None:
+        """Try again to open what could not be opened, until it is open or not wanted any more."""
+        if self._reopening is not None:
+            self._reopening.cancel()
+            self._reopening = None
+        if any(graph.is_retried for graph in self.process.state.unserved.values()):
+            self._reopening = asyncio.get_running_loop().create_task(self._reopen())
+
+    async def _reopen(self) -> None:
+        delay = _REOPEN_SECONDS
+        while any(graph.is_retried for graph in self.process.state.unserved.values()):
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_REOPEN)
+            before, generation = self.process.state, self._generation
+            assert generation is not None
+            try:
+                state = await self._build(generation, before.graphs, is_repeated=True)
+            except OmniGraphError:
+                continue
+            if self.process.state is not before or len(state.graphs) == len(before.graphs):
+                self._close_unused(state)
+                continue
+            self.process.swap(state)
+            opened = sorted(state.graphs.keys() - before.graphs.keys())
+            self._parts.log.event("graphs are served again", graphs=opened)
 
     async def _build(
-        self, generation: Generation, previous: Mapping[str, ServedGraph]
+        self,
+        generation: Generation,
+        previous: Mapping[str, ServedGraph],
+        *,
+        is_repeated: bool = False,
     ) -> ServerState:
         """Open what is not open yet; raises ``ServerNotReady`` if too little can be served."""
         plan, config = generation.plan, self._parts.config
@@ -104,7 +149,7 @@ class GraphApplication:
         )
         state = ServerState(
             config,
-            generation.token_table,
+            generation.authentication(self._note_keys, self._current_authentication()),
             generation.access(config),
             _RUN_STATES[generation.state],
             opened.graphs,
@@ -113,7 +158,8 @@ class GraphApplication:
             plan.digest,
             plan.revision,
         )
-        self._report(opened, previous)
+        if not is_repeated:
+            self._report(opened, previous)
         try:
             check_served(
                 plan, opened.unserved.values(), require_all_graphs=config.require_all_graphs
@@ -122,6 +168,18 @@ class GraphApplication:
             self._close_unused(state)
             raise
         return state
+
+    def _current_authentication(self) -> Authentication | None:
+        """The one in force, whose cached keys and tokens the next one may keep."""
+        return None if self._process is None else cast(Authentication, self._process.state.tokens)
+
+    def _note_keys(self, failure: str | None) -> None:
+        """The keys of the identity provider were fetched, or could not be."""
+        self._parts.metrics.fetched_keys("failed" if failure else "ok")
+        if failure is not None:
+            self._parts.log.event(
+                "keys of the identity provider cannot be fetched", level=WARNING, error=failure
+            )
 
     def _current_access(self) -> Access:
         """The rules in force; before the first generation nothing is allowed."""
@@ -219,6 +277,8 @@ class GraphApplication:
         await self._lanes.drain()
 
     async def close(self) -> None:
+        if self._reopening is not None:
+            self._reopening.cancel()
         self._lanes.close()
         graphs = [served.graph for served in self.process.state.graphs.values()]
         await asyncio.gather(*(asyncio.to_thread(graph.close) for graph in graphs))

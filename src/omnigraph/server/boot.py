@@ -22,6 +22,7 @@ from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import (
     EmbeddingError,
     FormatRefused,
+    GraphNotFound,
     InputError,
     OmniGraphError,
     ServerNotReady,
@@ -59,6 +60,8 @@ class Quarantine(msgspec.Struct, frozen=True):
     graph_id: str
     code: str
     message: str
+    is_retried: bool = False
+    """Whether the process tries to open it again; until then requests to it are answered by 503."""
 
     def __str__(self) -> str:
         return f"[{self.code}] graph.{self.graph_id}: {self.message}"
@@ -86,30 +89,39 @@ class BootPlan(msgspec.Struct, frozen=True):
 
 
 def plan_from_store(
-    uri: str, policy_file: str | None = None, queries_directory: str | None = None
+    uri: str,
+    policy_file: str | None = None,
+    queries_directory: str | None = None,
+    server_policy_file: str | None = None,
 ) -> BootPlan:
-    """The plan for one graph, with the policy of a file and the queries of a directory.
+    """The plan for one graph, with the policies of files and the queries of a directory.
 
     Raises ``ServerNotReady`` if one of them cannot be used.
     """
-    policy_text: str | None = None
-    if policy_file is not None:
-        policy_text = _text(Path(policy_file), "policy_file_missing")
-        try:
-            Policy.parse(policy_text, name=policy_file)
-        except InputError as error:
-            raise not_ready(
-                uri, [ClusterDiagnostic("policy_invalid", policy_file, error.message)]
-            ) from None
+    policy_text = _bundle_text(uri, policy_file, "graph")
+    server_policy_text = _bundle_text(uri, server_policy_file, "server")
     queries = _queries(uri, _query_files(queries_directory))
     graph = GraphSpec(graph_id_of(uri), uri, queries, policy_file, policy_text)
     return BootPlan(
         source=uri,
         is_cluster=False,
         graphs=(graph,),
-        digest=hashlib.sha256(msgspec.json.encode(graph)).hexdigest(),
-        has_policies=policy_text is not None,
+        digest=hashlib.sha256(msgspec.json.encode((graph, server_policy_text))).hexdigest(),
+        server_policy_name=server_policy_file,
+        server_policy_text=server_policy_text,
+        has_policies=policy_text is not None or server_policy_text is not None,
     )
+
+
+def _bundle_text(uri: str, file: str | None, scope: BundleScope) -> str | None:
+    """The text of a valid bundle; none without a file."""
+    if file is None:
+        return None
+    text = _text(Path(file), "policy_file_missing")
+    message = _policy_fault(text, file, scope)
+    if message is not None:
+        raise not_ready(uri, [ClusterDiagnostic("policy_invalid", file, message)])
+    return text
 
 
 def _queries(uri: str, files: Sequence[Path]) -> tuple[QueryPayload, ...]:
@@ -275,7 +287,7 @@ def quarantine_of(graph_id: str, error: OmniGraphError) -> Quarantine:
     if isinstance(error, FormatRefused):
         hint = error.hint or "export it with the release that wrote it, then init and load here"
         return Quarantine(graph_id, "format_refused", f"{error.message}; {hint}")
-    return Quarantine(graph_id, error.code, error.message)
+    return Quarantine(graph_id, error.code, error.message, not isinstance(error, GraphNotFound))
 
 
 def check_served(
@@ -305,7 +317,7 @@ def source_signature(
     location: str,
     is_cluster: bool,
     settings: Settings,
-    policy_file: str | None = None,
+    policy_files: Iterable[str | None] = (),
     queries_directory: str | None = None,
 ) -> str:
     """Changes if what a plan is made of may have changed; a few looks at files or objects.
@@ -322,8 +334,7 @@ def source_signature(
                 parts.append(ObjectStore(root).signatures([LEDGER]))
         except OmniGraphError as error:
             parts.append(error.code)
-    if policy_file is not None:
-        parts.append(file_signature(Path(policy_file)))
+    parts += [file_signature(Path(file)) for file in policy_files if file is not None]
     if queries_directory is not None:
         try:
             parts += [(path.name, file_signature(path)) for path in _query_files(queries_directory)]

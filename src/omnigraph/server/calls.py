@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from omnigraph.errors import PolicyDenied
+from omnigraph.commit.names import missing_branch
+from omnigraph.errors import OmniGraphError, PolicyDenied
+from omnigraph.identity import Identity
 from omnigraph.read.limits import Cancel
 from omnigraph.records import dataclass
 from omnigraph.server.errors import RequestRefused
@@ -29,14 +31,20 @@ _ENCODER = msgspec.json.Encoder()
 class RequestHeaders:
     """The headers of a request."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("_by_name", "_items")
 
     def __init__(self, items: list[tuple[bytes, bytes]]) -> None:
         self._items = items
+        self._by_name = dict(items)
 
     def all(self, name: str) -> list[bytes]:
         """Every value of a header; ``name`` is in lower case."""
         wanted = name.encode("ascii")
+        value = self._by_name.get(wanted)
+        if value is None:
+            return []
+        if len(self._by_name) == len(self._items):
+            return [value]
         return [value for key, value in self._items if key == wanted]
 
     def with_id(self, name: str, value: str) -> list[tuple[bytes, bytes]]:
@@ -67,7 +75,7 @@ class Call:
     state: ServerState
     request_id: str
     headers: RequestHeaders
-    actor: str | None
+    identity: Identity | None
     """Whose token it was; none on a server without tokens."""
     served: ServedGraph | None
     path: dict[str, str]
@@ -78,6 +86,11 @@ class Call:
     """The body, as the model of the route; bytes if it has none."""
     body_bytes: int
     cancel: Cancel
+
+    @property
+    def actor(self) -> str | None:
+        """The name of the actor."""
+        return None if self.identity is None else self.identity.id
 
     @property
     def graph_id(self) -> str:
@@ -91,7 +104,8 @@ class Call:
 
     @property
     def graph(self) -> Graph:
-        return self.serving.graph
+        """The graph as the actor sees it."""
+        return self.serving.graph_for(self.identity)
 
     @property
     def uri(self) -> str:
@@ -99,17 +113,26 @@ class Call:
         return self.serving.uri
 
     def allows(
-        self, action: Action, branch: str | None = None, target: str | None = None
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> PolicyDenied | None:
         """``None`` if the actor may do this, or else the error."""
         graph_id = None if self.served is None else self.served.graph_id
-        decision = self.state.access.decide(graph_id, self.actor, action, branch, target)
+        decision = self.state.access.decide(
+            graph_id, self.identity, action, branch, target, query=query
+        )
         self.process.log.decision(
             request_id=self.request_id,
+            graph=graph_id,
             actor=self.actor,
             action=action,
             branch=branch,
             target=target,
+            query=query,
             allowed=decision.allowed,
             rule=decision.rule,
         )
@@ -120,11 +143,30 @@ class Call:
             details={"action": action, "branch": branch, "target": target},
         )
 
-    def require(self, action: Action, branch: str | None = None, target: str | None = None) -> None:
-        """Raise unless the actor may do this."""
-        denied = self.allows(action, branch, target)
+    def require(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        query: str | None = None,
+    ) -> None:
+        """Raise unless the actor may do this.
+
+        A branch that the actor may not know of looks absent, whether it exists or not.
+        """
+        denied = self.allows(action, branch, target, query=query)
         if denied is not None:
-            raise denied
+            # The name of a new branch is the client's own.
+            raise self.concealed(denied, branch, None if action == "branch_create" else target)
+
+    def concealed(self, denied: PolicyDenied, *branches: str | None) -> OmniGraphError:
+        """The error of a denial: that of an absent branch if the actor may not know of one."""
+        access = self.state.access
+        for name in branches:
+            if name is not None and access.hides_branch(self.graph_id, self.identity, name):
+                return missing_branch(name)
+        return denied
 
 
 @dataclass(frozen=True, slots=True)

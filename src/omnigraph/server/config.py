@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -30,6 +31,8 @@ class ServerSource(msgspec.Struct, frozen=True):
     """For a store only."""
     queries_directory: str | None = None
     """For a store only."""
+    server_policy_file: str | None = None
+    """For a store only: the bundle of the server itself."""
 
 
 class QueryLimits(msgspec.Struct, frozen=True):
@@ -50,6 +53,8 @@ class LogOptions(msgspec.Struct, frozen=True):
     """The file descriptor of the log."""
     slow_seconds: float = 1.0
     """Reads that take longer are logged with their text."""
+    all_decisions: bool = False
+    """Whether decisions that allow are logged as those that deny."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True):
@@ -82,6 +87,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
         return is_loopback(self.address[0])
 
 
+@cache
 def parse_bind(bind: str) -> tuple[str, int]:
     """The host and port of an address.
 
@@ -103,6 +109,7 @@ def parse_bind(bind: str) -> tuple[str, int]:
     return host, int(port)
 
 
+@cache
 def is_loopback(host: str) -> bool:
     """Whether an address is one of this machine only.
 
@@ -164,7 +171,9 @@ def make_config(
             float(settings.query_timeout), settings.query_max_rows, settings.query_max_memory
         ),
         log=LogOptions(
-            level=_level(settings.log_level), slow_seconds=settings.slow_query_ms / 1000
+            level=_level(settings.log_level),
+            slow_seconds=settings.slow_query_ms / 1000,
+            all_decisions=settings.logged_decisions == "all",
         ),
         trace_endpoint=settings.trace_endpoint,
     )

@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from omnigraph import errors
 from omnigraph.errors import OmniGraphError
+from omnigraph.server.hints import hint_for_clients
 from omnigraph.server.models.failures import (
     DiagnosticOutput,
     ErrorCode,
@@ -114,6 +115,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "headers_too_large": ("431", "there are too many headers, or they are too large"),
     "too_many_requests": ("429", "the actor has too many requests in flight"),
     "reload_unavailable": ("501", "this server cannot reload"),
+    "graph_unavailable": ("503", "the graph cannot be opened at the moment; it is tried again"),
     "overloaded": ("503", "the process has too many requests in flight"),
     "draining": ("503", "the server ends"),
 }
@@ -228,7 +230,7 @@ def _public_texts(
         details.pop("diagnostics", None)
     return (
         _replaced(error.message, private),
-        None if error.hint is None else _replaced(error.hint, private),
+        None if error.hint is None else _replaced(hint_for_clients(error.hint), private),
         _replaced(details, private),
     )
 

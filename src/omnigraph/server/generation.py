@@ -1,7 +1,8 @@
 """A generation: everything that a server serves by, as its processes exchange it.
 
-The supervisor reads plan and tokens once and hands them to all processes, so that they decide in
-the same way; a reload makes another generation. Of tokens it has the digests only.
+The supervisor reads plan, tokens and identity provider once and hands them to all processes, so
+that they decide in the same way; a reload makes another generation. Of tokens it has the digests
+only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from omnigraph.server.access import Access, RunState, classify
+from omnigraph.server.authentication import Authentication
 from omnigraph.server.boot import (
     BootPlan,
     file_signature,
@@ -19,6 +21,9 @@ from omnigraph.server.boot import (
     source_signature,
 )
 from omnigraph.server.config import ServerConfig
+from omnigraph.server.oidc.keys import OnRefresh
+from omnigraph.server.oidc.settings import OidcSettings, read_oidc_file
+from omnigraph.server.oidc.verifier import OidcVerifier
 from omnigraph.server.tokens import TokenTable
 from omnigraph.settings import Settings
 
@@ -30,10 +35,19 @@ class Generation(msgspec.Struct, frozen=True):
     tokens: tuple[tuple[str, bytes], ...]
     """Actors and the SHA-256 of their tokens."""
     state: RunState
+    oidc: OidcSettings | None = None
+    """The identity provider whose tokens are accepted too."""
 
-    @property
-    def token_table(self) -> TokenTable:
-        return TokenTable.from_digests(self.tokens)
+    def authentication(
+        self, on_refresh: OnRefresh, previous: Authentication | None = None
+    ) -> Authentication:
+        """Whom the server recognises. What a previous one has cached of the same provider stays."""
+        verifier = None if previous is None else previous.oidc
+        if self.oidc is None:
+            verifier = None
+        elif verifier is None or verifier.settings != self.oidc:
+            verifier = OidcVerifier(self.oidc, on_refresh)
+        return Authentication(TokenTable.from_digests(self.tokens), verifier)
 
     def access(self, config: ServerConfig) -> Access:
         """The decisions of a server with this configuration."""
@@ -53,9 +67,14 @@ def read_generation(config: ServerConfig, settings: Settings) -> Generation:
     if source.kind == "cluster":
         plan = plan_from_cluster(source.location, settings)
     else:
-        plan = plan_from_store(source.location, source.policy_file, source.queries_directory)
+        plan = plan_from_store(
+            source.location, source.policy_file, source.queries_directory, source.server_policy_file
+        )
     tokens = TokenTable.from_settings(settings)
-    return Generation(plan, tokens.digests, classify(tokens, plan, config.unauthenticated))
+    oidc = read_oidc_file(Path(settings.oidc_file)) if settings.oidc_file else None
+    recognises = not tokens.is_empty or oidc is not None
+    state = classify(plan, recognises=recognises, unauthenticated=config.unauthenticated)
+    return Generation(plan, tokens.digests, state, oidc)
 
 
 class GenerationSource:
@@ -72,14 +91,14 @@ class GenerationSource:
     def signature(self) -> object:
         """Changes if a file that ``read`` reads may have changed."""
         source = self._config.source
-        tokens = self._settings.accepted_tokens_file
+        files = (self._settings.accepted_tokens_file, self._settings.oidc_file)
         return (
             source_signature(
                 source.location,
                 source.kind == "cluster",
                 self._settings,
-                source.policy_file,
+                (source.policy_file, source.server_policy_file),
                 source.queries_directory,
             ),
-            file_signature(Path(tokens)) if tokens else None,
+            *(file_signature(Path(file)) if file else None for file in files),
         )

@@ -10,9 +10,12 @@ from starlette.types import Scope
 
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.escaping import escape
+from omnigraph.identity import Identity
+from omnigraph.server.admission import GraphUnavailable
 from omnigraph.server.calls import RequestHeaders
 from omnigraph.server.errors import RequestRefused
-from omnigraph.server.state import Tokens
+from omnigraph.server.graph_ids import is_graph_id
+from omnigraph.server.state import ServedGraph, ServerState, Tokens
 
 LONGEST_TARGET = 16 << 10
 LARGEST_HEADERS = 64 << 10
@@ -73,7 +76,7 @@ def segments_of(raw_path: bytes) -> tuple[str, ...]:
         raise RequestRefused(400, "bad_path", "the path is not UTF-8") from None
 
 
-def authenticate(headers: RequestHeaders, tokens: Tokens) -> str | None:
+async def authenticate(headers: RequestHeaders, tokens: Tokens) -> Identity | None:
     """Whose token a request has; ``None`` on a server without tokens."""
     given = headers.all("authorization")
     if len(given) > 1:
@@ -86,7 +89,29 @@ def authenticate(headers: RequestHeaders, tokens: Tokens) -> str | None:
         value = ""
     if not value.startswith(_SCHEME):
         raise RequestRefused(401, "missing_token", "missing bearer token")
-    actor = tokens.actor_of(value.removeprefix(_SCHEME))
-    if actor is None:
+    identity = await tokens.identify(value.removeprefix(_SCHEME))
+    if identity is None:
         raise RequestRefused(401, "invalid_token", "invalid bearer token")
-    return actor
+    return identity
+
+
+def find_graph(state: ServerState, graph_id: str, identity: Identity | None) -> ServedGraph:
+    """The graph of a path; one that the actor must not know of looks absent."""
+    if not is_graph_id(graph_id):
+        raise RequestRefused(
+            400,
+            "bad_graph_id",
+            f"invalid graph id '{escape(graph_id)[:80]}'",
+            hint="1 to 64 letters, digits and hyphens",
+        )
+    is_hidden = state.access.hides_graph(graph_id, identity)
+    served = state.graphs.get(graph_id)
+    if served is not None and not is_hidden:
+        return served
+    unserved = state.unserved.get(graph_id)
+    if unserved is not None and unserved.is_retried and not is_hidden:
+        raise GraphUnavailable(
+            f"graph '{graph_id}' cannot be opened at the moment",
+            hint="repeat the request later: the server tries again",
+        )
+    raise RequestRefused(404, "graph_not_found", f"graph '{graph_id}' not found")

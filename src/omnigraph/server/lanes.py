@@ -217,6 +217,11 @@ class Lanes:
 
     # -- reads -----------------------------------------------------------------------------
 
+    @property
+    def observes_all(self) -> bool:
+        """Whether even work that needs no thread must run in a lane."""
+        return False
+
     async def read(
         self,
         fn: Callable[[], T],

@@ -174,7 +174,8 @@ class Listener:
             if is_tcp:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.suppress(OSError):
-                await loop.connect_accepted_socket(self._connection, accepted)
+                # Cancelled in its middle, uvloop closes the connection without telling it.
+                await asyncio.shield(loop.connect_accepted_socket(self._connection, accepted))
             await asyncio.sleep(min(_PAUSE_SECONDS * self.connections, _LONGEST_PAUSE))
 
     def _connection(self) -> asyncio.Protocol:

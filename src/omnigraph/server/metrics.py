@@ -108,6 +108,12 @@ class Metrics:
             ("outcome",),
             registry=registry,
         )
+        self._key_fetches = Counter(
+            "omnigraph_oidc_key_fetches",
+            "Fetches of the keys of the identity provider.",
+            ("outcome",),
+            registry=registry,
+        )
         self._process = {
             name: Gauge(f"omnigraph_{name}", text, registry=registry)
             for name, text in (
@@ -168,6 +174,10 @@ class Metrics:
     def forwarded(self, outcome: Literal["answered", "unavailable", "pending", "left"]) -> None:
         """A request was forwarded to the writer."""
         self._forwarded.labels(outcome).inc()
+
+    def fetched_keys(self, outcome: Literal["ok", "failed"]) -> None:
+        """The keys of the identity provider were fetched, or could not be."""
+        self._key_fetches.labels(outcome).inc()
 
     def on_collect(self, counts: Callable[[], Iterable[GraphCounts]]) -> None:
         """Call ``counts`` whenever the metrics are read, for what the graphs count themselves."""

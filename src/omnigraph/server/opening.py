@@ -17,7 +17,7 @@ from omnigraph.server.boot import (
     quarantine_of,
 )
 from omnigraph.server.state import CurrentGate, Decisions, ServedGraph
-from omnigraph.server.stored_queries import StoredQueries
+from omnigraph.server.stored_queries import ServedQueries
 from omnigraph.settings import Settings
 
 AT_A_TIME = 4
@@ -71,7 +71,7 @@ class _Opener:
 
     def open(self, spec: GraphSpec) -> ServedGraph | Quarantine:
         try:
-            queries = StoredQueries.read(spec.queries)
+            queries = ServedQueries.read(spec.queries)
         except OmniGraphError as error:
             return Quarantine(spec.graph_id, INVALID_QUERY, error.message)
         previous = self._previous.get(spec.graph_id)

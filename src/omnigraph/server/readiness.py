@@ -15,7 +15,7 @@ _ADVICE = {
     "policy_invalid": "the policy is invalid",
     "graph_not_found": "there is no graph at the address",
 }
-_OTHER = "the graph cannot be opened; the log of the server says why"
+_OTHER = "the graph cannot be opened and is tried again; the log of the server says why"
 FAILED_RELOAD = (
     "the last reload failed and the state before it stays in force; the log of the server says why"
 )

@@ -35,6 +35,7 @@ class RequestLog:
         self._level = getattr(logging, options.level.upper())
         self._process = process
         self.slow_seconds = options.slow_seconds
+        self._allowed_level = INFO if options.all_decisions else DEBUG
 
     def is_enabled(self, level: int) -> bool:
         return bool(level >= self._level)
@@ -56,6 +57,10 @@ class RequestLog:
             os.write(self._descriptor, _ENCODER.encode(line) + b"\n")
 
     # -- events of requests ----------------------------------------------------------------
+
+    def wants_request(self, seconds: float) -> bool:
+        """Whether a request that took this time is logged."""
+        return seconds >= self.slow_seconds or self.is_enabled(DEBUG)
 
     def request(
         self,
@@ -100,22 +105,29 @@ class RequestLog:
         self,
         *,
         request_id: str,
+        graph: str | None,
         actor: str | None,
         action: str,
         branch: str | None,
         target: str | None,
+        query: str | None,
         allowed: bool,
         rule: str | None,
     ) -> None:
         """A policy has decided; refusals are worth more attention."""
+        level = self._allowed_level if allowed else INFO
+        if not self.is_enabled(level):
+            return
         self.event(
             "policy decision",
-            level=DEBUG if allowed else INFO,
+            level=level,
             request_id=request_id,
+            graph=graph,
             actor_id=actor,
             action=action,
             branch=branch,
             target_branch=target,
+            query=query,
             allowed=allowed,
             matched_rule_id=rule,
         )

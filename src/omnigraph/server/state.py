@@ -10,12 +10,14 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from starlette.types import ASGIApp
 
 from omnigraph.api.graph import Graph
+from omnigraph.api.stored_queries import invoked_query
 from omnigraph.errors import CommitNotFound, PolicyDenied
+from omnigraph.identity import Identity
 from omnigraph.policy.actions import Action
 from omnigraph.policy.decision import Decision
 from omnigraph.records import dataclass
@@ -26,7 +28,12 @@ from omnigraph.server.config import ServerConfig
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.request_log import RequestLog
-from omnigraph.server.stored_queries import StoredQueries
+from omnigraph.server.stored_queries import ServedQueries
+
+if TYPE_CHECKING:
+    from omnigraph.lang.schema.catalog import Catalog
+    from omnigraph.plan.view import View
+    from omnigraph.policy.policy import Policy
 
 Role: TypeAlias = Literal["all", "reader", "writer"]
 _SEEN_COMMITS = 256
@@ -38,7 +45,7 @@ class Tokens(Protocol):
 
     @property
     def is_empty(self) -> bool: ...
-    def actor_of(self, token: str) -> str | None: ...
+    async def identify(self, token: str) -> Identity | None: ...
 
 
 class Decisions(Protocol):
@@ -47,13 +54,23 @@ class Decisions(Protocol):
     def decide(
         self,
         graph_id: str | None,
-        actor: str | None,
+        actor: Identity | None,
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> Decision: ...
 
-    def hides_graph(self, graph_id: str, actor: str | None) -> bool: ...
+    def view(
+        self, graph_id: str, actor: Identity | None, branch: str, catalog: Catalog
+    ) -> View: ...
+
+    def policy_of(self, graph_id: str) -> Policy | None: ...
+
+    def hides_graph(self, graph_id: str, actor: Identity | None) -> bool: ...
+
+    def hides_branch(self, graph_id: str, actor: Identity | None, branch: str) -> bool: ...
 
 
 class ServedGraph:
@@ -63,7 +80,7 @@ class ServedGraph:
         self,
         graph_id: str,
         graph: Graph,
-        queries: StoredQueries,
+        queries: ServedQueries,
         spec: GraphSpec | None = None,
     ) -> None:
         self._spec = spec
@@ -78,6 +95,14 @@ class ServedGraph:
         """Whether the open graph is that of another plan too, whatever its queries and policy."""
         own = self._spec
         return own is not None and (own.uri, own.embedding) == (spec.uri, spec.embedding)
+
+    def has_seen(self, commit_id: str) -> bool:
+        """Whether ``see`` has nothing to do."""
+        return commit_id in self._seen
+
+    def graph_for(self, identity: Identity | None) -> Graph:
+        """The graph as an actor sees it; as everybody does on a server without tokens."""
+        return self.graph if identity is None else self.graph.for_actor(identity)
 
     def see(self, commit_id: str) -> None:
         """Make sure that reads include a commit, which the client knows from a response.
@@ -171,16 +196,22 @@ class CurrentGate:
         self._graph_id = graph_id
         self._access = access
 
+    def view(self, actor: Identity | None, branch: str, catalog: Catalog) -> View:
+        """What the actor sees of a branch."""
+        return self._access().view(self._graph_id, actor, branch, catalog)
+
     def check(
         self,
-        actor: str | None,
+        actor: Identity | str | None,
         action: str,
         branch: str | None = None,
         target: str | None = None,
     ) -> None:
         """Raise ``PolicyDenied`` unless the actor may do this."""
-        wanted = cast(Action, action)
-        decision = self._access().decide(self._graph_id, actor, wanted, branch, target)
+        identity = Identity(actor) if isinstance(actor, str) else actor
+        decision = self._access().decide(
+            self._graph_id, identity, cast(Action, action), branch, target, query=invoked_query()
+        )
         if not decision.allowed:
             raise PolicyDenied(
                 decision.message,

@@ -199,6 +199,9 @@ class Supervisor:
         self._restarts += 1
         worker = await self._spawn(name)
         self._workers[name] = worker
+        if self._is_ending:
+            worker.kill()
+            return worker
         async with self._lock:
             try:
                 await self._configure(worker)
@@ -319,14 +322,23 @@ class Supervisor:
         return CUT_OFF
 
     async def _drain_in_order(self) -> bool:
-        """Whether every process ended by itself."""
-        readers = [worker for name, worker in self._workers.items() if name != WRITER]
-        codes = []
-        for group in (readers, [self._workers[WRITER]]):
+        """Whether every process that served ended by itself."""
+        is_clean = True
+        for is_writer in (False, True):
+            group = [w for name, w in self._workers.items() if (name == WRITER) == is_writer]
+            # One that is being started, or has just died, has no requests to finish.
+            serving = [worker for worker in group if worker.is_open]
             for worker in group:
-                worker.send(Drain())
-            codes += await asyncio.gather(*(worker.ended() for worker in group))
-        return all(code == os.EX_OK for code in codes)
+                worker.send(Drain()) if worker in serving else worker.kill()
+            for worker, code in zip(
+                serving, await asyncio.gather(*(w.ended() for w in serving)), strict=True
+            ):
+                if code != os.EX_OK:
+                    is_clean = False
+                    self._log.event(
+                        "worker did not end in order", level=WARNING, worker=worker.name, code=code
+                    )
+        return is_clean
 
 
 def _new_folder() -> str:

@@ -23,6 +23,8 @@ SINGLE_ACTOR = "default"
 _RESERVED = "omnigraph:"
 """Actors of commits that OmniGraph makes itself, such as recoveries."""
 _LONGEST = 1_000
+LONGEST_TOKEN = 16 << 10
+"""Longer texts are no token of anybody."""
 
 
 class TokenTable:
@@ -146,6 +148,8 @@ def _check(actor: str, token: str) -> None:
         raise _refused(f"{label}: {error.message}") from None
     if not token:
         raise _refused(f"the token of {label} is blank")
+    if len(token) > LONGEST_TOKEN:
+        raise _refused(f"the token of {label} has more than {LONGEST_TOKEN} characters")
 
 
 def _content(path: Path) -> str:

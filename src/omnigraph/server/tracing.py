@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import omnigraph
-from omnigraph.errors import PackageMissing
+from omnigraph.errors import OmniGraphError, PackageMissing
 from omnigraph.read.limits import Cancel
 from omnigraph.server.admission import Permit
 from omnigraph.server.calls import RequestHeaders
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.errors import RequestRefused
 from omnigraph.server.heads import authenticate
 from omnigraph.server.lanes import LaneObserver, Lanes
 from omnigraph.server.state import ServerProcess
@@ -111,14 +110,16 @@ class Instrumented:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if any(name == DEBUG_HEADER for name, _ in scope["headers"]) and self._may_count(scope):
+        if any(name == DEBUG_HEADER for name, _ in scope["headers"]) and await self._may_count(
+            scope
+        ):
             await self._counted(scope, receive, send)
         elif self._tracing is not None:
             await self._traced(self._tracing, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _may_count(self, scope: Scope) -> bool:
+    async def _may_count(self, scope: Scope) -> bool:
         """Only in the open state, or for an administrator of the server."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if [value for name, value in headers if name == DEBUG_HEADER] != [b"storage"]:
@@ -127,8 +128,8 @@ class Instrumented:
         if state.run_state == "open":
             return True
         try:
-            actor = authenticate(RequestHeaders(headers), state.tokens)
-        except RequestRefused:
+            actor = await authenticate(RequestHeaders(headers), state.tokens)
+        except OmniGraphError:
             return False
         return state.access.decide(None, actor, "admin").allowed
 
@@ -174,6 +175,10 @@ class InstrumentedLanes(Lanes):
     def __init__(self, tracing: Tracing | None, observer: LaneObserver | None = None) -> None:
         super().__init__(observer=observer)
         self._tracing = tracing
+
+    @property
+    def observes_all(self) -> bool:
+        return self._tracing is not None or _COUNTED.get() is not None
 
     async def read(
         self,

@@ -111,7 +111,7 @@ class Worker:
             while not isinstance(order := await self._channel.order(), Drain):
                 self._obey(order, application)
         except ChannelClosed:
-            _end_after(self._drain_seconds + _LAST_SECONDS)
+            _end_after(self._drain_seconds + _LAST_SECONDS, CUT_OFF)
         await self._drain(application)
         return CLEAN
 
@@ -210,7 +210,8 @@ class Worker:
         following.cancel()
         if self._forwarder is not None:
             self._forwarder.close()
-        _end_after(_LAST_SECONDS)
+        # Everything in flight is finished: nothing is cut off by what hangs from here on.
+        _end_after(_LAST_SECONDS, CLEAN)
         await application.close()
 
     async def _follow_orders(self) -> None:
@@ -225,9 +226,9 @@ class Worker:
                     future.set_exception(CannotServe("the supervisor is gone"))
 
 
-def _end_after(seconds: float) -> None:
+def _end_after(seconds: float, code: int) -> None:
     """End the process even if something hangs."""
-    timer = threading.Timer(seconds, os._exit, (CUT_OFF,))
+    timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from omnigraph.commit.history import missing_commit
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.calls import Call, Reply
 from omnigraph.server.handlers.reading import MAIN
@@ -38,7 +39,7 @@ def create_branch(call: Call) -> Reply:
     """Fork a branch."""
     request: BranchCreateRequest = call.body
     base = request.from_ or MAIN
-    call.graph.branches.create(request.name, base, actor=call.actor)
+    call.graph.branches.create(request.name, base)
     return Reply.json(BranchCreateOutput(call.uri, base, request.name, call.actor))
 
 
@@ -49,7 +50,7 @@ def authorize_delete(call: Call) -> None:
 def delete_branch(call: Call) -> Reply:
     """Delete a branch."""
     name = call.path["branch"]
-    call.graph.branches.delete(name, actor=call.actor)
+    call.graph.branches.delete(name)
     return Reply.json(BranchDeleteOutput(call.uri, name, call.actor))
 
 
@@ -62,7 +63,7 @@ def merge_branches(call: Call) -> Reply:
     """Merge a branch; deleting it afterwards has a right of its own, and may fail alone."""
     request: BranchMergeRequest = call.body
     target = request.target or MAIN
-    report = call.graph.merge(request.source, target, actor=call.actor)
+    report = call.graph.merge(request.source, target)
     deleted: bool | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     if request.delete_branch:
@@ -88,7 +89,7 @@ def _delete_merged(call: Call, branch: str) -> tuple[bool, str | UnsetType]:
     if denied is not None:
         return False, denied.message
     try:
-        call.graph.branches.delete(branch, actor=call.actor)
+        call.graph.branches.delete(branch)
     except OmniGraphError as error:
         return False, error.message
     return True, UNSET
@@ -99,6 +100,12 @@ def _delete_merged(call: Call, branch: str) -> tuple[bool, str | UnsetType]:
 
 def authorize_commits(call: Call) -> None:
     call.require("read", call.query.branch)
+
+
+def authorize_commit(call: Call) -> None:
+    """Whoever may not read commits cannot tell a hidden one from an unknown one."""
+    if call.allows("read") is not None:
+        raise missing_commit(call.path["commit_id"])
 
 
 def list_commits(call: Call) -> Reply:

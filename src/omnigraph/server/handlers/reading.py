@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import UNSET, UnsetType
 
+from omnigraph.api.point_reads import NewestResult, find_in_memory, query_newest
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import missing_commit
 from omnigraph.commit.rows import FORMAT_VERSION
@@ -13,6 +14,7 @@ from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.policy.actions import Action
+from omnigraph.read.limits import Limits
 from omnigraph.result.result import JsonForm, Result
 from omnigraph.result.wire import ARROW_STREAM, stream_of
 from omnigraph.server.calls import NDJSON, Call, Headers, Reply
@@ -62,48 +64,121 @@ def read(call: Call) -> Reply:
     return run_read(call, call.body.renamed(), is_frozen=True)
 
 
-def run_read(call: Call, request: QueryRequest, *, is_frozen: bool = False) -> Reply:
-    """The rows of a query, read from one snapshot."""
-    limits = call.state.config.limits
-    snapshot = snapshot_of(call, request.branch, request.snapshot)
-    result = snapshot.query(
+def query_in_memory(call: Call) -> Reply | None:
+    """Run a query that needs nothing but memory."""
+    return run_in_memory(call, call.body)
+
+
+def read_in_memory(call: Call) -> Reply | None:
+    """The same; the response is that of 0.8."""
+    return run_in_memory(call, call.body.renamed(), is_frozen=True)
+
+
+def run_read(
+    call: Call, request: QueryRequest, *, is_frozen: bool = False, stored: str | None = None
+) -> Reply:
+    """The rows of a query, read from one snapshot; ``stored`` is the name of a stored query."""
+    limits = _limits(call)
+    if request.snapshot is None:
+        newest = query_newest(
+            call.graph._handle,
+            request.branch or MAIN,
+            request.query,
+            request.name,
+            request.params,
+            limits,
+        )
+    else:
+        snapshot = snapshot_of(call, None, request.snapshot, query=stored)
+        result = snapshot.query(
+            request.query,
+            request.name,
+            request.params,
+            engine="local",
+            timeout=limits.timeout,
+            max_rows=limits.max_rows,
+            max_memory=limits.max_memory,
+            cancel=call.cancel,
+        )
+        newest = NewestResult(result, snapshot.commit_id)
+    if not is_frozen and accepts_arrow(call):
+        pieces = stream_of(newest.result)
+        return Reply(next(pieces), content_type=ARROW_STREAM, stream=pieces)
+    return _rows_reply(call, newest, is_frozen)
+
+
+def run_in_memory(call: Call, request: QueryRequest, *, is_frozen: bool = False) -> Reply | None:
+    """The rows of a query that needs nothing but memory; ``None`` if it needs more."""
+    if request.snapshot is not None or (not is_frozen and accepts_arrow(call)):
+        return None
+    newest = find_in_memory(
+        call.graph._handle,
+        request.branch or MAIN,
         request.query,
         request.name,
         request.params,
-        engine="local",
-        timeout=limits.timeout,
-        max_rows=limits.max_rows,
-        max_memory=limits.max_memory,
-        cancel=call.cancel,
+        _limits(call),
     )
-    if not is_frozen and accepts_arrow(call):
-        pieces = stream_of(result)
-        return Reply(next(pieces), content_type=ARROW_STREAM, stream=pieces)
+    return None if newest is None else _rows_reply(call, newest, is_frozen)
+
+
+def _limits(call: Call) -> Limits:
+    limits = call.state.config.limits
+    return Limits(limits.timeout, limits.max_rows, limits.max_memory, call.cancel)
+
+
+def _rows_reply(call: Call, newest: NewestResult, is_frozen: bool) -> Reply:
     form, headers = preferred_form(call)
-    commit_id = UNSET if is_frozen else snapshot.commit_id
-    return Reply.json(read_output(result, form, commit_id), headers=headers)
+    output = read_output(newest.result, form, UNSET if is_frozen else newest.commit_id)
+    return Reply.json(output, headers=headers)
 
 
 def accepts_arrow(call: Call) -> bool:
     """Whether the client asks for rows as an Arrow stream."""
-    accepted = b",".join(call.headers.all("accept")).decode("latin-1").lower()
+    given = call.headers.all("accept")
+    if not given:
+        return False
+    accepted = b",".join(given).decode("latin-1").lower()
     return any(part.partition(";")[0].strip() == ARROW_STREAM for part in accepted.split(","))
 
 
 def snapshot_of(
-    call: Call, branch: str | None, commit: str | None, action: Action = "read"
+    call: Call,
+    branch: str | None,
+    commit: str | None,
+    action: Action = "read",
+    *,
+    query: str | None = None,
 ) -> GraphSnapshot:
     """The state to read: the newest of a branch that was authorised, or that of a commit."""
+    graph = call.graph
     if commit is None:
-        return call.graph.snapshot(branch or MAIN)
-    branch_of_commit = call.graph.commit(commit).branch
-    denied = call.allows(action, branch_of_commit)
+        return graph.snapshot(branch or MAIN)
+    if call.allows("read", query=query) is not None:
+        _require_visible(call, commit, action, query)
+        return graph.snapshot(commit=commit)
+    denied = call.allows(action, graph.commit(commit).branch, query=query)
     if denied is not None:
-        if call.allows("read") is None:
-            raise denied
-        # An actor who may not list commits cannot tell a hidden one from an unknown one.
-        raise missing_commit(commit)
-    return call.graph.snapshot(commit=commit)
+        raise denied
+    return graph.snapshot(commit=commit)
+
+
+def _require_visible(call: Call, commit: str, action: Action, query: str | None) -> None:
+    """Look a commit up for an actor who may not list commits: only on branches of its own.
+
+    A hidden commit takes the same work as an unknown one, so their times do not tell them apart.
+    """
+    graph, access = call.graph, call.state.access
+    allowed = {
+        branch
+        for branch in graph.branches.list()
+        if access.decide(call.graph_id, call.identity, action, branch, query=query).allowed
+    }
+    for branch in sorted(allowed):
+        for row in graph.commits(branch):
+            if row.commit_id == commit and row.branch in allowed:
+                return
+    raise missing_commit(commit)
 
 
 def read_output(
@@ -119,7 +194,10 @@ def read_output(
 
 def preferred_form(call: Call) -> tuple[JsonForm, Headers]:
     """How to write integers that JavaScript would round."""
-    wanted = b",".join(call.headers.all("prefer")).decode("latin-1").lower()
+    given = call.headers.all("prefer")
+    if not given:
+        return "native", ()
+    wanted = b",".join(given).decode("latin-1").lower()
     if _PREFERENCE in (part.strip() for part in wanted.replace(";", ",").split(",")):
         return "sdk", (("preference-applied", _PREFERENCE),)
     return "native", ()

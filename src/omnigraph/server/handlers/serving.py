@@ -47,7 +47,7 @@ def list_graphs(call: Call) -> Reply:
     graphs = [
         GraphInfo(graph_id, served.uri)
         for graph_id, served in sorted(call.state.graphs.items())
-        if not access.hides_graph(graph_id, call.actor)
+        if not access.hides_graph(graph_id, call.identity)
     ]
     return Reply.json(GraphListResponse(graphs))
 

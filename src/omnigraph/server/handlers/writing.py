@@ -7,9 +7,11 @@ from typing import Any
 
 from msgspec import UNSET
 
+from omnigraph.commit.names import normal_branch
 from omnigraph.commit.receipts import LoadReceipt, Receipt
 from omnigraph.errors import (
     BranchNotFound,
+    OmniGraphError,
     PolicyDenied,
     SchemaChangeRefused,
 )
@@ -30,6 +32,7 @@ from omnigraph.server.models.responses import (
     ReceiptOutput,
     SchemaApplyOutput,
 )
+from omnigraph.server.request_log import WARNING
 from omnigraph.write.load.job import LoadMode
 
 IF_COMMIT = "omnigraph-if-graph-commit"
@@ -109,7 +112,6 @@ def run_change(
         branch or MAIN,
         if_commit=conditions.if_commit,
         idempotency_key=conditions.idempotency_key,
-        actor=call.actor,
     )
     output = ChangeOutput(
         receipt.branch,
@@ -162,7 +164,11 @@ def _target_of(call: Call) -> _Target:
 
 def authorize_load(call: Call) -> None:
     """A load needs ``change`` on its branch; the fork of a missing one is checked by the load."""
-    call.require("change", _target_of(call).branch)
+    target = _target_of(call)
+    denied = call.allows("change", target.branch)
+    if denied is not None:
+        # The name of a branch to create is the client's own.
+        raise call.concealed(denied, target.branch if target.base is None else None)
 
 
 def explain_denied_load(call: Call, denied: PolicyDenied) -> None:
@@ -222,8 +228,32 @@ def load_ndjson(call: Call) -> Reply:
         receipt.actor,
         commit_output(call, receipt.commit_id),
         ReceiptOutput.of(receipt),
+        _build_indexes(call, receipt) if call.query.indexes else UNSET,
     )
     return Reply.json(output, headers=commit_headers(call, receipt))
+
+
+def _build_indexes(call: Call, receipt: LoadReceipt) -> int:
+    """Build the missing indexes after a load; a failure does not change the answer of the load."""
+    if receipt.commit_id is None or receipt.dry_run:
+        return 0
+    from omnigraph.maintain.optimize.indexes import ensure_indexes
+
+    handle = call.graph._handle
+    branch = normal_branch(receipt.branch)
+    try:
+        # A part of the load, so the right to change the branch is enough.
+        report = ensure_indexes(handle.store, handle.write().catalog, branch, call.actor)
+    except OmniGraphError as error:
+        call.process.log.event(
+            "indexes of a load were not built",
+            level=WARNING,
+            request_id=call.request_id,
+            graph=call.graph_id,
+            error=error.message,
+        )
+        return 0
+    return len(report.built)
 
 
 def _run_load(call: Call, data: bytes) -> LoadReceipt:
@@ -243,7 +273,6 @@ def _run_load(call: Call, data: bytes) -> LoadReceipt:
             **_checks(call.query),
             if_commit=conditions.if_commit,
             idempotency_key=conditions.idempotency_key,
-            actor=call.actor,
         )
     except BranchNotFound as error:
         if denied is not None:
@@ -300,7 +329,6 @@ def apply_schema(call: Call) -> Reply:
     applied = call.graph.schema.apply(
         request.schema_source,
         allow_data_loss=request.allow_data_loss or False,
-        actor=call.actor,
     )
     output = SchemaApplyOutput(
         call.uri,

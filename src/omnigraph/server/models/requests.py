@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from omnigraph.policy.actions import Action
 from omnigraph.write.load.job import LoadMode
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -147,3 +148,30 @@ class LoadParameters(msgspec.Struct, frozen=True):
     dry_run: bool = False
     strict_properties: bool = False
     max_rejects: Count | None = None
+    indexes: bool = False
+    """Whether missing indexes are built afterwards, in a commit of their own."""
+
+
+# -- policies --------------------------------------------------------------------------------
+
+
+class RowName(msgspec.Struct, frozen=True):
+    """A node or an edge."""
+
+    type: str
+    id: str
+
+
+class ExplainPolicyRequest(msgspec.Struct, frozen=True):
+    """What an actor wants to do, or to see; without an action only the row is explained."""
+
+    actor: str
+    groups: list[str] | None = None
+    """Those of a token; the groups of the bundle are known."""
+    attributes: dict[str, Any] | None = None
+    """Those of a token."""
+    action: Action | None = None
+    branch: str | None = None
+    target_branch: str | None = None
+    query: str | None = None
+    row: RowName | None = None

@@ -304,6 +304,7 @@ class LoadOutput(msgspec.Struct, frozen=True):
     actor_id: str | None
     commit: CommitOutput | None
     receipt: ReceiptOutput
+    indexes_built: Count | UnsetType = UNSET
 
 
 class SchemaApplyOutput(msgspec.Struct, frozen=True):
@@ -363,3 +364,39 @@ class BranchMergeOutput(msgspec.Struct, frozen=True):
     manifest_version: Count
     branch_deleted: bool | UnsetType = UNSET
     branch_delete_error: str | UnsetType = UNSET
+
+
+# -- policies --------------------------------------------------------------------------------
+
+
+class RuleVerdictOutput(msgspec.Struct, frozen=True):
+    """What a rule for rows says about a row."""
+
+    rule: str
+    verdict: str
+
+
+class RowExplanationOutput(msgspec.Struct, frozen=True):
+    """Whether an actor sees a row, and what each rule says about it."""
+
+    visible: bool
+    actor: str
+    type: str
+    id: str
+    branch: str
+    rules: list[RuleVerdictOutput]
+    message: str
+
+
+class PolicyExplanationOutput(msgspec.Struct, frozen=True):
+    """The decision about an action, the rule that made it, and whether a row is visible."""
+
+    decision: Literal["allow", "deny"] | UnsetType = UNSET
+    actor: str | UnsetType = UNSET
+    action: str | UnsetType = UNSET
+    branch: str | UnsetType = UNSET
+    target_branch: str | UnsetType = UNSET
+    query: str | UnsetType = UNSET
+    matched_rule: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    row: RowExplanationOutput | UnsetType = UNSET

@@ -1,0 +1,63 @@
+"""Loads through a server: the data is read here and sent as lines of JSON, piece by piece."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from omnigraph.commit.receipts import LoadReceipt
+from omnigraph.remote import documents, requests
+from omnigraph.remote.calls import RemoteCalls
+from omnigraph.remote.load_bodies import LoadBody, counted, started
+from omnigraph.remote.unserved import refuse_arguments, refuse_engine
+
+if TYPE_CHECKING:
+    import omnigraph
+    from omnigraph.api.arguments import TypesByFile
+    from omnigraph.progress import OnProgress
+
+
+class ServedLoad(NamedTuple):
+    """The receipt of a load, and the number of indexes that the server built after it."""
+
+    receipt: LoadReceipt
+    indexes_built: int
+
+
+def load(
+    calls: RemoteCalls,
+    data: omnigraph.LoadData,
+    mode: str,
+    branch: str,
+    from_branch: str | None,
+    *,
+    indexes: bool,
+    format: str | None = None,
+    types: TypesByFile | None = None,
+    max_rejects: int | None = None,
+    strict_properties: bool = False,
+    dry_run: bool = False,
+    engine: Any = "auto",
+    spark: Any = None,
+    if_commit: str | None = None,
+    idempotency_key: str | None = None,
+    on_progress: OnProgress | None = None,
+    **refused: Any,
+) -> ServedLoad:
+    """Load data in one commit; with ``indexes`` the server builds the missing ones afterwards."""
+    from omnigraph.write.load.job import LoadMode
+
+    refuse_arguments("load", **refused)
+    refuse_engine("load", engine, spark)
+    options = requests.load_options(dry_run, strict_properties, max_rejects, indexes=indexes)
+    body = LoadBody(calls.catalog, format, types)
+    pieces = counted(started(body.pieces(data)), body.total(data), on_progress)
+    request = requests.load(
+        pieces, LoadMode(mode).value, branch, from_branch, options, if_commit, idempotency_key
+    )
+    with body.naming(data):
+        return calls.send(
+            request,
+            lambda document: ServedLoad(
+                documents.load_receipt(document), documents.indexes_built(document)
+            ),
+        )

@@ -1,0 +1,24 @@
+"""The table of routes: everything that a request can be, and what each needs.
+
+Routing, authorisation, admission, body limits, metrics, the OpenAPI document and
+``docs/http-api.md`` are all made from this table.
+"""
+
+from __future__ import annotations
+
+from omnigraph.server.routes.branching import BRANCH_ROUTES
+from omnigraph.server.routes.policing import POLICY_ROUTES
+from omnigraph.server.routes.reading import READ_ROUTES
+from omnigraph.server.routes.serving import SERVER_ROUTES
+from omnigraph.server.routes.shape import Lane, Route
+from omnigraph.server.routes.writing import WRITE_ROUTES
+
+__all__ = ["ROUTES", "Lane", "Route"]
+
+ROUTES: tuple[Route, ...] = (
+    *SERVER_ROUTES,
+    *READ_ROUTES,
+    *WRITE_ROUTES,
+    *BRANCH_ROUTES,
+    *POLICY_ROUTES,
+)
