@@ -20,13 +20,13 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager"
 # Top to bottom: a room may import from the groups below its own.
 GROUPS: tuple[frozenset[str], ...] = (
     frozenset({"cli", "server", "cluster"}),
-    frozenset({"remote"}),
+    frozenset({"remote", "mcp"}),
     frozenset({"api", "result", "policy"}),
     frozenset({"spark", "maintain", "evolve", "merge", "write", "read", "embed"}),
     frozenset({"commit", "topology"}),
     frozenset({"storage", "plan"}),
     frozenset({"lang", "client"}),
-    frozenset({"argument_checks", "exhaustion"}),
+    frozenset({"argument_checks", "exhaustion", "identity"}),
     frozenset({"errors"}),
     frozenset({"diagnostics", "logs"}),
     frozenset({"yaml_tree"}),
@@ -50,10 +50,11 @@ NEIGHBOURS: dict[str, frozenset[str]] = {
 SURFACE = ""
 """The room of ``omnigraph/__init__.py``."""
 
-# Processes that Spark starts for a data source have no caller that could hand settings over.
-MAY_USE_SETTINGS = {"api", "cli", "cluster", "server", "spark"}
+# Processes that Spark starts for a data source have no caller that could hand settings over, and
+# the surface imports NumPy for all.
+MAY_USE_SETTINGS = {SURFACE, "api", "cli", "cluster", "server", "spark"}
 # The annotations of `api` name what the surface loads lazily.
-MAY_USE_SURFACE = GROUPS[0] | {"api", "remote"}
+MAY_USE_SURFACE = GROUPS[0] | {"api", "mcp", "remote"}
 WEB_FRAMEWORKS = {
     "aiohttp",
     "fastapi",
@@ -427,6 +428,15 @@ def web_framework_only_in_server(module: Module) -> Iterator[str]:
             yield f"line {imported.line}: only server imports {imported.target.split('.')[0]}"
 
 
+def agent_protocol_only_in_mcp(module: Module) -> Iterator[str]:
+    """Only ``mcp/protocol.py`` and the route of the server import the package ``mcp``."""
+    allowed = (f"{PACKAGE}.mcp.protocol", f"{PACKAGE}.server.agents")
+    for imported in module.imports:
+        name = imported.target.split(".")[0]
+        if name in ("mcp", "mcp_types") and module.name not in allowed:
+            yield f"line {imported.line}: only the protocol imports {name}"
+
+
 def environment_only_in_settings(module: Module) -> Iterator[str]:
     """Only ``settings`` reads the environment."""
     if module.name == f"{PACKAGE}.settings":
@@ -496,6 +506,7 @@ RULES: tuple[Callable[[Module], Iterator[str]], ...] = (
     lance_commits_only_inline,
     pyspark_only_in_spark_and_lazily,
     web_framework_only_in_server,
+    agent_protocol_only_in_mcp,
     environment_only_in_settings,
     terminal_only_in_cli,
     fits_in_a_head,

@@ -23,8 +23,8 @@ _RETIRED = """
     found each such known apart crossed unsure
 """
 RETIRED = frozenset(_RETIRED.split())
-TERMS = re.compile(r"NotFound|^parse_known_args$|^test_")
-"""Names that the whole field uses, and the sentences that name tests."""
+TERMS = re.compile(r"NotFound|^parse_known_args$|^tell$|^test_")
+"""Names that the whole field uses, those of Python, and the sentences that name tests."""
 FORMS = {"tells", "settling", "surroundings"}
 """Forms of a word that the glossary lists under another form."""
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
     from omnigraph.api.query import Explanation
     from omnigraph.api.schema import GraphSchema
-    from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
+    from omnigraph.api.snapshot import GraphSnapshot
+    from omnigraph.api.snapshot_rows import BlobInfo
     from omnigraph.api.statements import PreparedMutation, PreparedRead
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
     from omnigraph.commit.commits import Commit, CommitGroup, Tag
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from omnigraph.evolve.apply import SchemaApplied
+    from omnigraph.identity import Identity
     from omnigraph.lang.diagnostics import Diagnostic, Phase, Severity, Source, Span
     from omnigraph.lang.schema.ast import Annotation, Cardinality
     from omnigraph.lang.schema.catalog import (
@@ -100,11 +102,13 @@ if TYPE_CHECKING:
     from omnigraph.merge.change_filter import Operation
     from omnigraph.merge.conflicts import ConflictKind, Conflicts, RowConflict
     from omnigraph.merge.diff import Change, Diff
-    from omnigraph.merge.feed import ChangeBlock, ChangePage
+    from omnigraph.merge.pages import ChangeBlock, ChangePage
     from omnigraph.merge.run import MergeReport, Outcome, Resolve
     from omnigraph.plan import Expect, compile_query
     from omnigraph.plan.nodes import MutationPlan, ReadPlan
     from omnigraph.policy.decision import Decision
+    from omnigraph.policy.explain import RowVerdict
+    from omnigraph.policy.findings import PolicyFinding
     from omnigraph.policy.policy import Policy
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
@@ -131,7 +135,8 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "api.graph": "Graph",
-    "api.snapshot": "GraphSnapshot BlobInfo",
+    "api.snapshot": "GraphSnapshot",
+    "api.snapshot_rows": "BlobInfo",
     "api.branches": "GraphBranches GraphTags",
     "api.changes": "GraphChanges Baseline",
     "api.schema": "GraphSchema",
@@ -160,7 +165,7 @@ _NAMES = {
     "merge.run": "MergeReport Resolve Outcome",
     "merge.conflicts": "Conflicts RowConflict ConflictKind",
     "merge.diff": "Diff Change",
-    "merge.feed": "ChangePage ChangeBlock",
+    "merge.pages": "ChangePage ChangeBlock",
     "commit.receipts": "Receipt LoadReceipt TableCounts",
     "commit.metadata": "SchemaEvent",
     "merge.blame": "Blame",
@@ -196,8 +201,11 @@ _NAMES = {
     "api.engines": "Engine",
     "api.handle": "Mode",
     "api.gate": "WriteGate",
+    "identity": "Identity",
     "policy.policy": "Policy",
     "policy.decision": "Decision",
+    "policy.explain": "RowVerdict",
+    "policy.findings": "PolicyFinding",
     "commit.audit": "RecoveryKind TableOutcome",
     "merge.change_filter": "Operation",
     "lang.types": "PropType Scalar",
@@ -244,7 +252,14 @@ __all__ += ["Weight"]
 __all__ += ["BackupReport", "BackupPoint", "StoredFile", "PruneReport", "CopyReport"]
 __all__ += ["EmbeddingConfig", "EmbeddingReport", "Refusal", "EmbeddingStatus", "RateLimit"]
 __all__ += ["Batching"]
-__all__ += ["Policy", "Decision", "WriteGate"]
+__all__ += [
+    "Policy",
+    "Decision",
+    "RowVerdict",
+    "PolicyFinding",
+    "WriteGate",
+    "Identity",
+]
 __all__ += ["compile_schema", "compile_query", "Expect", "ReadPlan", "MutationPlan", "Source"]
 __all__ += ["Span"]
 __all__ += ["Severity", "Phase", "Diagnostic"]
@@ -278,19 +293,30 @@ def _load(module: str) -> Any:
     """
     import gc
     import sys
-    from importlib import import_module
 
     if module in sys.modules or not gc.isenabled():
-        return import_module(module)
+        return _import(module)
     gc.disable()
     try:
         is_new = "omnigraph.api.graph" not in sys.modules and _is_new(gc.get_objects())
-        loaded = import_module(module)
+        loaded = _import(module)
         if is_new and "omnigraph.api.graph" in sys.modules:
             gc.freeze()
         return loaded
     finally:
         gc.enable()
+
+
+def _import(module: str) -> Any:
+    """Import a module; the threads that NumPy starts do not spin."""
+    import sys
+    from importlib import import_module
+
+    if "numpy" in sys.modules or not module.startswith("omnigraph.api."):
+        return import_module(module)
+    # Not an ``import``: those of this module list the names of the surface.
+    with import_module("omnigraph.settings").idle_threads_asleep():
+        return import_module(module)
 
 
 def _is_new(objects: list[Any]) -> bool:

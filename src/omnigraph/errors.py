@@ -45,6 +45,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── SchemaChangeRefused              schema_change_refused
     ├── FormatRefused                    format_refused        written by another format version
     ├── HistoryGone                      history_gone          removed by cleanup
+    │   └── ViewChanged                  view_changed          a cursor of other visible rows
     ├── OutcomePending                   outcome_pending       outcome unknown; has commit_id
     ├── LimitExceeded                    limit_exceeded
     │   ├── QueryTimeout                 query_timeout
@@ -68,6 +69,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── PackageMissing                   package_missing       an optional package
     ├── Unauthorized                     unauthorized          the server knows no such token
     ├── PolicyDenied                     policy_denied
+    │   └── RestrictedView               restricted_view       needs a view of all rows
     ├── ReadOnly                         read_only
     ├── Closed                           closed
     └── InternalError                    internal              a bug in OmniGraph
@@ -301,6 +303,10 @@ class HistoryGone(OmniGraphError, code="history_gone"):
     """The version was removed by cleanup."""
 
 
+class ViewChanged(HistoryGone, code="view_changed"):
+    """A cursor of the change feed belongs to another view of the graph: take a new baseline."""
+
+
 class OutcomePending(OmniGraphError, code="outcome_pending"):
     """The write may or may not become visible; look up ``commit_id``, do not repeat it."""
 
@@ -414,6 +420,28 @@ class PolicyDenied(OmniGraphError, code="policy_denied"):
             hint="pass actor= to the call, or to Graph.open",
             details={"action": action},
         )
+
+    @classmethod
+    def beyond_view(
+        cls, actor: str | None, action: str, branch: str | None, target: str | None = None
+    ) -> PolicyDenied:
+        """The call needs rows that the actor may not see; never says which, or why.
+
+        >>> print(PolicyDenied.beyond_view("ana", "change", "main"))
+        policy denied action 'change' on branch 'main' for actor 'ana': beyond its view
+        """
+        on = "" if branch is None else f" on branch '{branch}'"
+        targeting = "" if target is None else f" targeting branch '{target}'"
+        who = "" if actor is None else f" for actor '{actor}'"
+        return cls(
+            f"policy denied action '{action}'{on}{targeting}{who}: beyond its view",
+            hint="the policy hides rows that it needs, or would hide rows that it adds",
+            details={"actor": actor, "action": action, "branch": branch, "target": target},
+        )
+
+
+class RestrictedView(PolicyDenied, code="restricted_view"):
+    """Only actors who may see all rows can use this."""
 
 
 class InternalError(OmniGraphError, code="internal"):

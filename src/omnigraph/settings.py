@@ -6,7 +6,8 @@ Only the entry points of the program create a ``Settings``; other code gets it f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
@@ -14,12 +15,31 @@ from omnigraph.errors import InputError
 
 T = TypeVar("T")
 
+_OPENBLAS_TIMEOUT = "OPENBLAS_THREAD_TIMEOUT"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
 
 def save_memory() -> None:
     """Keep numeric libraries from starting threads, which abort the process without memory."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@contextmanager
+def idle_threads_asleep() -> Iterator[None]:
+    """Let the threads of a numeric library that is loaded meanwhile sleep while they are idle.
+
+    As soon as NumPy is imported, OpenBLAS starts a thread for each further core. Without work it
+    spins for 2**28 cycles, a tenth of a second, before it sleeps, and so after each product. With
+    2**20 cycles it still waits for products that follow each other. Only its first look counts.
+    """
+    if _OPENBLAS_TIMEOUT in os.environ:
+        yield
+        return
+    os.environ[_OPENBLAS_TIMEOUT] = "20"
+    try:
+        yield
+    finally:
+        os.environ.pop(_OPENBLAS_TIMEOUT, None)
 
 
 class Setting(Generic[T]):
@@ -201,6 +221,9 @@ number from 1 on
     accepted_tokens_aws_secret = _text("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET")
     """The tokens of a server in AWS Secrets Manager; refused."""
 
+    oidc_file = _text("OMNIGRAPH_SERVER_OIDC_FILE")
+    """A YAML file with the identity provider whose tokens a server accepts."""
+
     actor_writes = _text("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX")
     """How many writes of one actor a server runs at a time; 16 if empty or invalid."""
 
@@ -233,6 +256,9 @@ number from 1 on
 
     log_level = _choice("OMNIGRAPH_LOG_LEVEL", "info", "debug", "warning", "error")
     """What a server logs."""
+
+    logged_decisions = _choice("OMNIGRAPH_LOG_DECISIONS", "denied", "all")
+    """Which decisions of policies a server logs: those that deny, or all."""
 
     slow_query_ms = _whole("OMNIGRAPH_SLOW_QUERY_MS", 1000)
     """Requests that take longer are logged with the text of their query."""

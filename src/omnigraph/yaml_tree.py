@@ -7,6 +7,7 @@ quoted, because other readers of the same file may take them for something else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ LARGEST = 4 * 1024 * 1024
 
 ProblemKind = Literal["syntax", "type", "unknown_key", "duplicate_key", "missing_key"]
 
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_DECIMAL = re.compile(r"-?[0-9]{1,20}\.[0-9]{1,20}([eE][-+][0-9]{1,2})?")
 _PREFIX = "tag:yaml.org,2002:"
 
 
@@ -42,6 +45,10 @@ class YamlValue:
     @property
     def is_null(self) -> bool:
         return self.node is None or self.node.tag == f"{_PREFIX}null"
+
+    @property
+    def is_list(self) -> bool:
+        return self.node is not None and self.node.id == "sequence"
 
     def _refuse(self, wanted: str) -> YamlProblem:
         return YamlProblem(f"{self.path or 'the file'} must be {wanted}", self.line)
@@ -103,6 +110,24 @@ class YamlValue:
             if digits.isascii() and digits.isdecimal() and len(digits) < 19:
                 return int(digits)
         raise self._refuse("a whole number")
+
+    def atom(self) -> str | int | float | bool:
+        """A text, a decimal number, ``true`` or ``false``.
+
+        >>> [item.atom() for item in parse_yaml("[a, -1, 2.5, true]").items()]
+        ['a', -1, 2.5, True]
+        """
+        if self.node is not None and self.node.id == "scalar":
+            tag, written = self.node.tag.removeprefix(_PREFIX), str(self.node.value)
+            if tag == "str":
+                return written
+            if tag == "bool" and written in ("true", "false"):
+                return written == "true"
+            if tag == "int" and _INTEGER.fullmatch(written):
+                return int(written)
+            if tag == "float" and _DECIMAL.fullmatch(written):
+                return float(written)
+        raise self._refuse("text, a decimal number, true or false; quote dates and other words")
 
     def choice(self, *choices: str) -> str:
         """One of some words."""

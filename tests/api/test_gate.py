@@ -182,7 +182,7 @@ READERS: dict[str, Callable[[Graph, Path], object]] = {
     "GraphSnapshot.blob_info": lambda g, p: g.snapshot().blob_info("Doc", "b", "file"),
 }
 # They make the handle, and are tested by themselves.
-CONSTRUCTORS = {"Graph.init", "Graph.open"}
+CONSTRUCTORS = {"Graph.init", "Graph.open", "Graph.for_actor"}
 CLASSES = (
     "Graph",
     "GraphSnapshot",

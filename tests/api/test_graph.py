@@ -183,6 +183,16 @@ def test_a_snapshot_filters_and_chooses_columns(graph):
     assert actual.to_pylist() == [{"age": 2}]
 
 
+def test_a_filter_on_a_blob_that_is_not_read_is_refused(tmp_path):
+    with Graph.init(tmp_path / "b.omni", "node N { name: String @key  pic: Blob? }") as graph:
+        graph.load([{"type": "N", "data": {"name": "a", "pic": "base64:aGk="}}])
+        graph.load([{"type": "N", "data": {"name": "b"}}])
+        snapshot, without = graph.snapshot(), pc.field("pic").is_null()
+        with pytest.raises(InputError, match="uses a Blob of N that is not read"):
+            snapshot.read("N", ["name"], without)
+        assert snapshot.read("N", ["name", "pic"], without)["name"].to_pylist() == ["b"]
+
+
 def test_a_snapshot_outlives_a_refresh(graph):
     pinned = graph.snapshot()
     graph.append(people(cy=3))

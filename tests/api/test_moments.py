@@ -121,7 +121,7 @@ def test_other_tools_read_a_dataset(graph):
     polars = pytest.importorskip("polars")
     assert polars.scan_pyarrow_dataset(dataset).select("name").collect().height == 2
     duckdb = pytest.importorskip("duckdb")
-    assert duckdb.sql("select count(*) from dataset").fetchone() == (2,)
+    assert duckdb.sql("select count(*) from dataset").fetchall() == [(2,)]
 
 
 @pytest.mark.parametrize(

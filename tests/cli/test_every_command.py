@@ -195,6 +195,15 @@ CASES = {
         ("input", "output", "rows", "selected_rows", "embedded_rows"),
     ),
     "shell": Case(("g.omni",), ("no.omni",), text="Ana", stdin=f"{READ}\n".encode()),
+    "policy validate": Case(("p.yaml", "--store", "g.omni"), ("no.yaml",), text="policy valid"),
+    "policy test": Case(
+        ("p.yaml", "--tests", "t.yaml"), ("p.yaml", "--tests", "no.yaml"), text="tests passed"
+    ),
+    "policy explain": Case(
+        ("p.yaml", "--actor", "ana", "--action", "branch-merge"),
+        ("no.yaml", "--actor", "ana", "--action", "read"),
+        text="decision: deny",
+    ),
     "profile list": Case(("--json",), None, NOTHING),
     "profile show": Case(("--json",), ("nothing",), ("name", "scope_kind", "target")),
     "login": Case(
@@ -221,6 +230,10 @@ def workspace(tmp_path_factory, how):
     workspace = Workspace(tmp_path_factory.mktemp("every"))
     workspace.write("s.pg", SCHEMA)
     workspace.write("q.gq", READ)
+    workspace.write("p.yaml", "{version: 2, groups: {staff: [ana]}, rows: []}")
+    workspace.write(
+        "t.yaml", "{version: 1, cases: [{id: a, actor: ana, action: read, expect: deny}]}"
+    )
     workspace.write(
         "spec.json", '{"dimension": 4, "types": {"Person": {"target": "v", "fields": ["name"]}}}'
     )

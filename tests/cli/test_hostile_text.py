@@ -134,6 +134,13 @@ class Hostile:
         self.workspace.write("later.pg", SCHEMA.replace("note", "remark"))
         data = {"type": "Person", "data": {"name": text + "!", text: 1}}
         self.workspace.write(f"{self.name}.jsonl", json.dumps(data))
+        rule = {"id": text, "actors": {"group": text}, "types": ["Person"]}
+        rows = [rule | {"where": "note = $actor.id"}, rule | {"id": "b", "types": [text]}]
+        bundle = {"version": 2, "groups": {text: [text]}, "rows": rows}
+        self.workspace.write(f"{self.name}.yaml", json.dumps(bundle))
+        case = {"id": text, "actor": text, "expect": "deny", "sees": {"type": "Person", "id": text}}
+        cases = {"version": 2, "cases": [case, {"id": "c", "actor": text, "x": text}]}
+        self.workspace.write(f"{self.name}.cases", json.dumps(cases))
         spec = {"dimension": 4, "types": {"Person": {"target": "v", "fields": ["name"]}}}
         self.workspace.write("spec.json", json.dumps(spec))
         profile = {f"p{text}": {"store": f"{text}.omni"}, "two": {"store": "a", "server": text}}
@@ -257,6 +264,19 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("<GRAPH>.bk", "--point", "<TEXT>", "--confirm"),
         ("<TEXT>", "--keep", "1", "--confirm"),
     ],
+    "policy validate": [
+        ("<NAME>.yaml", "--store", G),
+        ("<NAME>.yaml", "--schema", "later.pg"),
+        ("<NAME>.no",),
+        ("<NAME>.pg",),
+    ],
+    "policy test": [("<NAME>.yaml", "--tests", "<NAME>.cases", "--store", G)],
+    "policy explain": [
+        ("<NAME>.yaml", "--actor", "<TEXT>", "--action", "read", "--branch", "<TEXT>"),
+        ("<NAME>.yaml", "--actor", "<TEXT>", "--type", "Person", "--id", "<TEXT>", "--store", G),
+        ("<NAME>.yaml", "--actor", "<TEXT>", "--type", "<TEXT>", "--id", "x", "--store", G),
+        ("<NAME>.yaml", "--actor", "a", "--action", "<TEXT>"),
+    ],
     "restore": [("<GRAPH>.bk", "<GRAPH>.r.omni"), ("<TEXT>", "x")],
     "clone": [(G, "<GRAPH>.c.omni"), ("<TEXT>", "x")],
     "embed": [
@@ -267,6 +287,7 @@ CASES: dict[str, list[tuple[str, ...]]] = {
     "profile list": [()],
     "profile show": [("<PROFILE>",), ("<TEXT>",), ("two",)],
     "serve": [("--store", "<TEXT>"), (G, "--bind", "<TEXT>"), (G, "--policy", "<TEXT>")],
+    "mcp": [("--store", "<TEXT>"), (G, "--queries", "<TEXT>"), (G, "--max-rows", "<TEXT>")],
     "login": [("<TEXT>", "--token", "t"), ("lab", "--token", "<TEXT>")],
     "logout": [("<TEXT>",)],
     "completion": [("<TEXT>",), ("bash", "--line", "omnigraph query --profile ")],

@@ -19,7 +19,18 @@ names = [name for name in sys.modules if "." not in name or name.startswith("omn
 print("loaded", *sorted(names))
 sys.exit(code)
 """
-HEAVY = {"lance", "numpy", "obstore", "pandas", "polars", "pyarrow", "pyspark", "yaml", "msgspec"}
+HEAVY = {
+    "cedarpy",
+    "lance",
+    "numpy",
+    "obstore",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "pyspark",
+    "yaml",
+    "msgspec",
+}
 
 
 def loaded(arguments, folder) -> set[str]:
@@ -82,7 +93,7 @@ def test_a_command_through_a_server_loads_no_library(folder, arguments):
             "GET /graphs/kb/branches": {"branches": ["main"]},
             "GET /graphs/kb/commits?branch=main": {"commits": []},
             "GET /graphs/kb/schema": {"schema_source": "node P { name: String @key }"},
-            "POST /graphs/kb/load/ndjson?branch=main&mode=merge": {
+            "POST /graphs/kb/load/ndjson?branch=main&mode=merge&indexes=true": {
                 "branch": "main",
                 "branch_created": False,
             },
@@ -97,7 +108,8 @@ def test_a_query_loads_neither_writers_nor_upkeep_nor_spark(folder):
     actual = loaded(["query", "--store", "g.omni", "-e", query], folder)
     assert "lance" in actual
     assert (
-        actual & {"pandas", "pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"}
+        actual
+        & {"cedarpy", "pandas", "pyspark", "py4j", "polars", "yaml", "duckdb", "networkx", "http"}
         == set()
     )
     rooms = ("spark", "merge", "evolve", "maintain", "write.load", "write.validate", "client")

@@ -20,6 +20,7 @@ from omnigraph.errors import (
     NotFound,
 )
 from omnigraph.storage.tables.ledger import Ledger
+from omnigraph.storage.tables.ledger_reader import LedgerReader
 from tests.commit.world import (
     at,
     foreign_upsert,
@@ -129,6 +130,27 @@ def test_a_commit_is_found_on_whatever_branch_it_is(graph, other, branched):
         for name, commit_id in branched.items():
             actual = handle.commit(commit_id)
             assert (actual.commit_id, actual.branch) == (commit_id, homes[name])
+
+
+def test_the_newest_commits_are_looked_up_without_reading_the_manifest(
+    graph, branched, monkeypatch
+):
+    def is_read(*_args, **_options):
+        raise AssertionError("the manifest is read, or the branches are listed")
+
+    monkeypatch.setattr(LedgerReader, "read", is_read)
+    monkeypatch.setattr("omnigraph.commit.history.list_branches", is_read)
+    own = list(branched.values())
+    assert [graph.commit(commit_id).commit_id for commit_id in own] == own
+
+
+def test_a_recent_commit_of_a_deleted_branch_is_not_found(graph):
+    graph.branches.create("draft")
+    commit_id = graph.append(people(zoe=1), branch="draft").commit_id
+    assert graph.commit(commit_id).branch == "draft"
+    graph.branches.delete("draft")
+    with pytest.raises(CommitNotFound):
+        graph.commit(commit_id)
 
 
 def test_a_commit_leads_to_the_state_that_it_left(graph, other, branched):

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph import Graph, verify_graph
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.identity import Identity
+from omnigraph.lang.schema.identity import SchemaIdentity
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, fill, friends, values
 
 WITHOUT = changed(
@@ -27,7 +27,9 @@ def tombstones(graph):
 
 
 def identity(graph):
-    return Identity.from_json(dict(graph._handle.store.manifest(None).current().schema.identity))
+    return SchemaIdentity.from_json(
+        dict(graph._handle.store.manifest(None).current().schema.identity)
+    )
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])

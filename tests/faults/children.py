@@ -25,11 +25,10 @@ Child = Callable[[Root], Iterator[None]]
 
 
 def scenario(number: int, root: Root) -> Iterator[None]:
-    """One of the scenarios."""
-    chosen = SCENARIOS[number]
-    graph = chosen.prepare(root)
+    """One of the scenarios; tells how it ended."""
+    _, run = SCENARIOS[number].start(root)
     yield
-    chosen.run(root, graph)
+    report_ending(ending_of(run))
 
 
 def paused(number: int, point: Failpoint, root: Root) -> Iterator[None]:
@@ -41,11 +40,10 @@ def paused(number: int, point: Failpoint, root: Root) -> Iterator[None]:
             waiting.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    chosen = SCENARIOS[number]
-    graph = chosen.prepare(root)
+    _, run = SCENARIOS[number].start(root)
     yield
     install(stop)
-    report_ending(ending_of(lambda: chosen.run(root, graph)))
+    report_ending(ending_of(run))
 
 
 def report_ending(ending: Ending) -> None:
@@ -71,17 +69,15 @@ class Children(Harness):
         assert self._next_stop_or_end() is None, self.output
         return pid
 
-    def kill_at(self, pid: int, fault: Fault) -> bool:
-        """Let a child go until its request is held up by a fault; whether it came to that."""
+    def kill_at(self, pid: int, fault: Fault) -> Ending | None:
+        """Kill a child when its request is held up by a fault; how it ended if it never was."""
         os.kill(pid, signal.SIGCONT)
         while not fault.reached.wait(0.005):
             if select.select([self._channel], [], [], 0)[0]:
-                code = self._end()
-                assert code == 0, self.output
-                return False
+                return self._ended()
         os.kill(pid, signal.SIGKILL)
         self._end()
-        return True
+        return None
 
     def stop_at_boundary(self, pid: int) -> bool:
         """Let a child go until it stops itself; whether it did before it ended."""
@@ -91,6 +87,9 @@ class Children(Harness):
     def ending(self, pid: int) -> Ending:
         """Let a stopped child go on to its end."""
         os.kill(pid, signal.SIGCONT)
+        return self._ended()
+
+    def _ended(self) -> Ending:
         code = self._end()
         assert code == 0, self.output
         actual = self.reported()

@@ -8,16 +8,25 @@ from dataclasses import dataclass
 
 from omnigraph.api.graph import Graph
 from omnigraph.commit.failpoints import Failpoint, hooked
+from omnigraph.commit.store import Timeouts
+from omnigraph.errors import OutcomePending
 from omnigraph.maintain.small_fragments import TIER, compact_tail
 from omnigraph.storage.objects.paths import Root
 from tests.crash.operations import BRANCH, PAIR, rows
 from tests.crash.survival import State
-from tests.faults.aftermath import Aftermath, finish_recovery
-from tests.faults.location import IMPATIENT, Prefix, new_graph, open_graph
+from tests.faults.aftermath import NEXT, Aftermath, Ending, finish_recovery, go_on
+from tests.faults.location import (
+    IMPATIENT,
+    PATIENT,
+    Prefix,
+    be_patient,
+    new_graph,
+    open_graph,
+)
 from tests.s3.proxy import Request, S3Proxy
 
-Prepare = Callable[[Root], Graph | None]
-Run = Callable[[Root, Graph | None], object]
+Prepare = Callable[[Root, Timeouts], Graph | None]
+Run = Callable[[Root, Graph | None, Timeouts], object]
 BOTH = ("Person", "Company")
 
 
@@ -35,6 +44,13 @@ class Scenario:
     def __str__(self) -> str:
         return self.name
 
+    def start(
+        self, root: Root, timeouts: Timeouts = IMPATIENT
+    ) -> tuple[Graph | None, Callable[[], object]]:
+        """The handle, and the operation to call."""
+        graph = self.prepare(root, timeouts)
+        return graph, lambda: self.run(root, graph, timeouts)
+
     def ready(self, root: Root) -> Ready:
         """Build the graph, and see what the operation does to it when nothing fails."""
         location = Prefix(root)
@@ -43,10 +59,9 @@ class Scenario:
         before = _state(root)
         location.put_back()
         with S3Proxy(_port(root)) as proxy:
-            through = location.through(proxy.endpoint)
-            graph = self.prepare(through)
+            _, run = self.start(location.through(proxy.endpoint), PATIENT)
             proxy.reset()
-            self.run(through, graph)
+            run()
             requests = tuple(proxy.log)
         aftermath = Aftermath(before, _state(root), BOTH, self.recovers, self.repeatable)
         return Ready(self, location, aftermath, requests)
@@ -66,14 +81,30 @@ class Ready:
         return _port(self.location.root)
 
     @contextmanager
-    def again(self) -> Iterator[tuple[S3Proxy, Graph | None, Callable[[], object]]]:
+    def again(
+        self, timeouts: Timeouts = IMPATIENT
+    ) -> Iterator[tuple[S3Proxy, Graph | None, Callable[[], object]]]:
         """The graph as it was, a proxy of its own, the handle, and the operation to call."""
         self.location.put_back()
         with S3Proxy(self.port) as proxy:
-            through = self.location.through(proxy.endpoint)
-            graph = self.scenario.prepare(through)
+            graph, run = self.scenario.start(self.location.through(proxy.endpoint), timeouts)
             proxy.reset()
-            yield proxy, graph, lambda: self.scenario.run(through, graph)
+            yield proxy, graph, run
+
+    def check(self, ending: Ending, veteran: Graph | None = None) -> None:
+        """Look at what an operation has left; ``veteran`` is the handle that met the fault.
+
+        The commit of which an error says that it is pending is always looked up.
+        """
+        ending.check()
+        if veteran is not None:
+            be_patient(veteran)
+            go_on(veteran, self.aftermath.touched, f"{NEXT} by a veteran")
+        is_pending = isinstance(ending.error, OutcomePending)
+        if not is_pending and self.location.is_checked(type(ending.error), veteran is not None):
+            return
+        with open_graph(self.location.root) as graph:
+            self.aftermath.check(ending, graph)
 
 
 def _port(root: Root) -> int:
@@ -151,18 +182,18 @@ def dead(build: Callable[[Root], None], point: Failpoint, branch: str) -> Callab
 # -- operations -----------------------------------------------------------------------------------
 
 
-def opened(root: Root) -> Graph:
-    return open_graph(root, IMPATIENT)
+def opened(root: Root, timeouts: Timeouts) -> Graph:
+    return open_graph(root, timeouts)
 
 
-def nothing(root: Root) -> None:
+def nothing(root: Root, timeouts: Timeouts) -> None:
     return None
 
 
 def on_graph(action: Callable[[Graph], object]) -> Run:
     """An operation on a handle that is open already."""
 
-    def run(root: Root, graph: Graph | None) -> object:
+    def run(root: Root, graph: Graph | None, timeouts: Timeouts) -> object:
         assert graph is not None
         return action(graph)
 
@@ -182,8 +213,8 @@ def update(graph: Graph) -> object:
     return graph.mutate('query grow() { update Person set { age: 50 } where name = "Ada" }')
 
 
-def recover(root: Root, graph: Graph | None) -> object:
-    return open_graph(root, IMPATIENT)
+def recover(root: Root, graph: Graph | None, timeouts: Timeouts) -> object:
+    return open_graph(root, timeouts)
 
 
 SCENARIOS = (

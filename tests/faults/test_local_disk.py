@@ -37,8 +37,7 @@ class Local:
     def again(self) -> tuple[Graph | None, Callable[[], object]]:
         """The graph as it was: the handle, and the operation to call."""
         self.prepared.put_back()
-        graph = self.scenario.prepare(self.root)
-        return graph, lambda: self.scenario.run(self.root, graph)
+        return self.scenario.start(self.root)
 
 
 def build(scenario: Scenario, folder: Path, copy: Path) -> Local:
@@ -47,7 +46,8 @@ def build(scenario: Scenario, folder: Path, copy: Path) -> Local:
     prepared = Prepared.of(Path(root.uri), copy / "as-it-was")
     before = state(root)
     prepared.put_back()
-    scenario.run(root, scenario.prepare(root))
+    _, run = scenario.start(root)
+    run()
     aftermath = Aftermath(before, state(root), BOTH, scenario.recovers, scenario.repeatable)
     return Local(scenario, root, prepared, aftermath)
 

@@ -26,6 +26,7 @@ KILLED = [
 ]
 APPEND = 0
 HOURS = 7200.0
+MOST_LOST = 50
 OTHER = f"{NEXT} by another"
 
 PAUSES = (
@@ -57,6 +58,10 @@ FORK_PAUSES = (Failpoint.FORK_BEFORE_CREATE, Failpoint.WRITE_AFTER_FORK, *PAUSES
 every_killed = pytest.mark.parametrize("number", KILLED, ids=lambda number: str(SCENARIOS[number]))
 
 
+class Killed(StorageUnknown):
+    """How an operation ends whose process was killed."""
+
+
 # -- killed ---------------------------------------------------------------------------------------
 
 
@@ -74,14 +79,19 @@ def test_a_writer_that_dies_at_a_request_is_finished_or_taken_back(ready, family
 @every_killed
 def test_a_writer_may_die_at_any_request(ready, family, number):
     start = ready(SCENARIOS[number])
-    at = 1
-    while check_kill(start, family, number, at):
-        at += 1
+    at, lost = 1, 0
+    while (ending := check_kill(start, family, number, at)).error is not None:
+        if isinstance(ending.error, Killed):
+            at += 1
+        else:
+            # Its lease expired on a busy machine before it came so far.
+            lost += 1
+            assert lost < MOST_LOST
     assert at > len(start.requests) // 2
 
 
-def check_kill(start: Ready, family: Children, number: int, at: int) -> bool:
-    """Kill the operation before a request arrives, then look; whether it made so many requests.
+def check_kill(start: Ready, family: Children, number: int, at: int) -> Ending:
+    """Kill the operation before a request arrives, then look; how it ended.
 
     Every place is covered: dying after a request leaves what dying before the next one leaves.
     """
@@ -92,13 +102,12 @@ def check_kill(start: Ready, family: Children, number: int, at: int) -> bool:
         pid = family.at_gate(functools.partial(children.scenario, number), root)
         proxy.reset()
         proxy.plan(fault)
-        was_killed = family.kill_at(pid, fault)
+        ended = family.kill_at(pid, fault)
         # Else the proxy would still forward the request of the dead when it lets go of it.
         proxy._server.close_connections()
-    ending = Ending(StorageUnknown("killed")) if was_killed else Ending()
-    with open_graph(start.location.root) as graph:
-        start.aftermath.check(ending, graph)
-    return was_killed
+    ending = Ending(Killed("killed")) if ended is None else ended
+    start.check(ending)
+    return ending
 
 
 # -- stopped --------------------------------------------------------------------------------------

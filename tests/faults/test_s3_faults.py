@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from omnigraph.api.graph import Graph
+from omnigraph.commit.store import Timeouts
 from omnigraph.errors import (
     AlreadyInitialized,
     GraphNotFound,
@@ -20,7 +21,7 @@ from omnigraph.errors import (
 from tests.crash.operations import BRANCH, rows
 from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of, finish_recovery
-from tests.faults.location import IMPATIENT, Prefix, new_graph, open_graph
+from tests.faults.location import IMPATIENT, PATIENT, Prefix, new_graph, open_graph
 from tests.faults.scenarios import BOTH, PAIR, SCENARIOS, Ready
 from tests.rotation import rotation, sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
@@ -85,16 +86,16 @@ def test_no_failed_request_breaks_anything(ready, scenario):
         check_fault(start, Fault(action, at=number))
 
 
-def check_fault(start: Ready, *faults: Fault) -> Ending:
+def check_fault(start: Ready, *faults: Fault, timeouts: Timeouts = IMPATIENT) -> Ending:
     """Run an operation that meets faults, then look at the graph without them."""
-    with start.again() as (proxy, graph, run):
+    with start.again(timeouts) as (proxy, graph, run):
         proxy.plan(*faults)
         ending = within_limit(lambda: ending_of(run))
         proxy.reset()
         # Whoever comes first afterwards, an old handle or a new one, must find its way.
         veteran = graph if faults[0].at % 2 else None
-        with reported(faults, start, ending), open_graph(start.location.root) as fresh:
-            start.aftermath.check(ending, fresh, veteran)
+        with reported(faults, start, ending):
+            start.check(ending, veteran)
     return ending
 
 
@@ -121,7 +122,7 @@ def reported(faults: tuple[Fault, ...], start: Ready, ending: Ending) -> Iterato
 
 def test_a_branch_whose_answer_was_lost_is_created(ready):
     fault = Fault(Action.CUT_AFTER, kind=Kind.PUT, path="_refs/branches")
-    assert check_fault(ready(CREATE_BRANCH), fault).error is None
+    assert check_fault(ready(CREATE_BRANCH), fault, timeouts=PATIENT).error is None
 
 
 def test_a_handle_that_could_not_load_a_branch_loads_it_later(ready):
@@ -136,7 +137,7 @@ def test_a_handle_that_could_not_load_a_branch_loads_it_later(ready):
 def test_a_handle_writes_on_after_it_completed_its_own_apply(ready, monkeypatch):
     """A recovery in the same process changes the schema of the handle too."""
     monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
-    with ready(APPLY).again() as (proxy, graph, run):
+    with ready(APPLY).again(PATIENT) as (proxy, graph, run):
         proxy.plan(Fault(Action.PRECONDITION, kind=Kind.PUT, path="__manifest/data/"))
         with pytest.raises(OutcomePending):
             run()
@@ -149,7 +150,7 @@ def test_a_handle_writes_on_after_another_completed_its_apply(ready, monkeypatch
     """It notices before the write is prepared that the schema is another one."""
     monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
     start = ready(APPLY)
-    with start.again() as (proxy, graph, run):
+    with start.again(PATIENT) as (proxy, graph, run):
         proxy.plan(Fault(Action.PRECONDITION, kind=Kind.PUT, path="__manifest/data/"))
         with pytest.raises(OutcomePending):
             run()
@@ -163,7 +164,7 @@ def test_a_handle_writes_on_after_another_completed_its_apply(ready, monkeypatch
 def test_a_handle_writes_on_after_another_changed_the_schema(ready, monkeypatch):
     monkeypatch.setattr("omnigraph.api.handle._COMPARED_SECONDS", float("inf"))
     start = ready(APPLY)
-    with start.again() as (_, graph, _), open_graph(start.location.root) as other:
+    with start.again(PATIENT) as (_, graph, _), open_graph(start.location.root) as other:
         graph.append(rows("Person", "Alan"))
         other.schema.apply(PAIR)
         graph.append(rows("Person", "Grace"))
@@ -187,7 +188,7 @@ def check_init(root, choose):
     port = int(root.options["aws_endpoint"].rpartition(":")[2])
     with S3Proxy(port) as proxy:
         through = location.through(proxy.endpoint)
-        with new_graph(through, IMPATIENT) as graph:
+        with new_graph(through) as graph:
             empty = State.of(graph)
         requests = tuple(proxy.log)
     for number, action in choose(cases(requests)):
@@ -219,7 +220,8 @@ STORMS = [Kind.GET, Kind.LIST, Kind.HEAD, Kind.PUT, Kind.DELETE]
 def test_a_short_storm_of_refusals_passes_unnoticed(ready, kind):
     """Each client asks again a few times."""
     start = ready(SCENARIOS[0])
-    assert check_fault(start, Fault(Action.UNAVAILABLE, at=2, times=3, kind=kind)).error is None
+    fault = Fault(Action.UNAVAILABLE, at=2, times=3, kind=kind)
+    assert check_fault(start, fault, timeouts=PATIENT).error is None
 
 
 @pytest.mark.parametrize("kind", rotating([Kind.PUT, Kind.GET], 1, "endless storms"))

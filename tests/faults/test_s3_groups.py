@@ -12,7 +12,7 @@ from omnigraph.errors import OmniGraphError
 from tests.commit.together import rows_of, sizes, together
 from tests.crash.operations import rows
 from tests.faults.aftermath import Ending, check_tidy, finish_recovery, go_on
-from tests.faults.location import open_graph
+from tests.faults.location import PATIENT, be_patient, open_graph
 from tests.faults.scenarios import BOTH, Ready, Scenario, on_graph, opened, plain
 from tests.faults.test_s3_faults import cases, reported, spread, within_limit
 from tests.s3.proxy import Fault
@@ -30,7 +30,7 @@ GROUP = Scenario("write as a group", plain, on_graph(write_group), opened)
 
 
 def test_the_members_are_committed_as_one_group(ready):
-    with ready(GROUP).again() as (_, graph, run):
+    with ready(GROUP).again(PATIENT) as (_, graph, run):
         assert not [outcome for outcome in run() if isinstance(outcome, BaseException)]
         assert sizes(graph)[-3:] == [(0, 3), (1, 3), (2, 3)]
 
@@ -64,6 +64,7 @@ def check_fault(start: Ready, fault: Fault) -> None:
             check_groups(graph)
             check_tidy(graph)
             if fault.at % 2:
+                be_patient(veteran)
                 go_on(veteran, BOTH, "next by a veteran")
             go_on(graph, BOTH, "next")
             check_tidy(graph)

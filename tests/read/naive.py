@@ -64,6 +64,11 @@ def answer(query: CheckedRead, data: Data, params: Params | None = None) -> Answ
     return _Evaluation(data, params or {}).answer(query)
 
 
+def holds(condition: typed.TypedExpr, variable: str, row: Row) -> bool:
+    """Whether a condition on one variable is true for a row."""
+    return _Evaluation(Data(), {})._value(condition, {variable: row}) is True
+
+
 class _Evaluation:
     def __init__(self, data: Data, params: Params) -> None:
         self._data = data

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import math
 import sys
+import weakref
 from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any
 from xml.etree import ElementTree
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from omnigraph.errors import (
+    Cancelled,
     Closed,
     InputError,
     InternalError,
@@ -26,6 +30,7 @@ from omnigraph.errors import (
 from omnigraph.lang.query.typed import EntityKind
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.lang.values.arrow import arrow_array, arrow_type
+from omnigraph.result.files import write_arrow, write_parquet
 from omnigraph.result.result import EntityRef, Link, Result, ResultColumn
 
 NOON = datetime(2024, 5, 1, 12, 30, 0, 123_000)
@@ -521,3 +526,53 @@ def test_a_result_without_nodes_is_only_a_table():
     page = result([column("n", Scalar.I64)], (None,))._repr_html_()
     assert "<svg" not in page
     assert "<i>null</i>" in page
+
+
+# -- written and forgotten ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("write", "read"),
+    [
+        (write_arrow, lambda data: pa.ipc.open_stream(data).read_all()),
+        (write_parquet, lambda data: pq.read_table(io.BytesIO(data))),
+    ],
+)
+def test_a_result_is_written_batch_by_batch_and_forgotten(write, read):
+    alive: list[weakref.ref[Any]] = []
+    most = 0
+
+    def batches():
+        nonlocal most
+        for start in range(0, 400_000, 20_000):
+            batch = pa.RecordBatch.from_pydict({"n": range(start, start + 20_000)})
+            alive.append(weakref.ref(batch))
+            most = max(most, sum(kept() is not None for kept in alive))
+            yield batch
+
+    pieces: list[bytes] = []
+    closed: list[bool] = []
+    result = Result(
+        [ResultColumn("n", PropType(Scalar.I64, nullable=True))],
+        batches(),
+        query_name="q",
+        target={"branch": "main"},
+        close=lambda: closed.append(True),
+    )
+    assert write(result, pieces.append) == 400_000
+    assert read(b"".join(pieces))["n"].to_pylist() == list(range(400_000))
+    # At most those of one row group are in memory.
+    assert most < 10
+    assert closed == [True]
+    with pytest.raises(Closed):
+        result.rows()
+
+
+def test_a_result_that_fails_while_it_is_written_says_so(tmp_path):
+    def batches():
+        yield pa.RecordBatch.from_pydict({"n": [1]})
+        raise Cancelled("the query was cancelled")
+
+    result = Result([ResultColumn("n", PropType(Scalar.I64))], batches(), query_name="q", target={})
+    with pytest.raises(Cancelled):
+        write_parquet(result, lambda piece: None)

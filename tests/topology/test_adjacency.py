@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.topology import edges as adjacencies
-from omnigraph.topology.edges import Adjacency, EdgeAdjacency
+from omnigraph.topology.edges import Adjacency, EdgeAdjacency, spread
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40)
 SOURCES = st.lists(st.integers(0, 15), max_size=12)
@@ -101,3 +101,19 @@ def test_either_direction_is_merged_from_both_and_extended(before, after):
         either = {*pairs, *((b, a) for a, b in pairs)}
         _, targets = adjacency.neighbours(np.arange(10, dtype=np.int32))
         assert targets.tolist() == [t for s in range(10) for t in neighbours(either, s)]
+
+
+@pytest.mark.parametrize("least", [0, 1], ids=["some are empty", "none is empty"])
+@pytest.mark.parametrize("ranges", [0, 1, 40, 3_000])
+def test_ranges_are_expanded_in_the_same_way_whatever_their_number(ranges, least):
+    random = np.random.default_rng(ranges)
+    starts = random.integers(0, 10**6, ranges)
+    counts = random.integers(least, 40, ranges)
+    if ranges:
+        counts[0] += (1 << 15) * (ranges < 100 and least)
+    owners, indices = spread(starts, counts)
+    wanted = [
+        start + step for start, count in zip(starts, counts, strict=True) for step in range(count)
+    ]
+    assert indices.tolist() == wanted
+    assert owners.tolist() == np.repeat(np.arange(ranges), counts).tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -62,21 +64,46 @@ def test_nulls_are_counted():
     assert column_facts(pa.array([None, None], pa.int32())).distinct == 0.0
 
 
-def test_measures_hold_until_a_table_has_changed_by_an_eighth():
+def test_measures_hold_until_an_eighth_of_the_rows_has_changed():
     measures = Measures()
-    measures.note_column("a", pa.array([1] * 80))
+    measures.note_column("a", pa.array([1] * 80), {"x": 80})
     first = measures.facts
-    measures.note_column("a", pa.array(range(88)))
+    measures.note_column("a", pa.array(range(88)), {"x": 80, "y": 8})
     assert measures.facts is first
-    measures.note_column("a", pa.array(range(100)))
+    measures.note_column("a", pa.array(range(100)), {"x": 80, "y": 8, "z": 12})
     assert measures.facts.columns["a"].distinct == rounded(100)
+
+
+def test_rows_that_were_replaced_are_measured_again():
+    """The table has as many rows as before, but they are others."""
+    measures = Measures()
+    measures.note_column("a", pa.array([1] * 80), {"x": 40, "y": 40})
+    measures.note_column("a", pa.array(range(80)), {"x": 40, "z": 40})
+    assert measures.facts.columns["a"].distinct == rounded(80)
+
+
+def test_degrees_are_counted_only_if_the_measured_ones_do_not_hold():
+    measures, counted = Measures(), []
+
+    def degrees(most):
+        counted.append(most)
+        return np.array([most, 1]), np.ones(most + 1, np.int64)
+
+    for rows in (16, 17, 18, 19):
+        measures.note_degrees(lambda: degrees(15), (2, 16), {"x": 16, "y": rows - 16}, same=False)
+    assert counted == [15, 15]
+    restored = Measures.from_json(json.loads(json.dumps(measures.to_json())))
+    assert restored.facts == measures.facts
+    restored.note_degrees(lambda: degrees(9), (2, 16), {"x": 16, "y": 3}, same=False)
+    assert counted == [15, 15]
 
 
 def test_facts_that_are_measured_again_and_equal_are_the_same_object():
     """Plans are cached by them."""
     measures = Measures()
     for count in (80, 160):
-        measures.note_column("a", pa.array([1, 2] * count))
+        measures.note_column("a", pa.array([1, 2] * count), {f"{count}": 2 * count})
         facts = measures.facts
-    measures.note_degrees(np.ones(4, np.int64), np.ones(4, np.int64), (4, 4), False)
+    ones = np.ones(4, np.int64)
+    measures.note_degrees(lambda: (ones, ones), (4, 4), {"x": 4}, same=False)
     assert measures.facts.columns is facts.columns

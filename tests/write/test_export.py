@@ -396,3 +396,19 @@ def test_rows_are_fetched_in_bounded_pieces(tmp_path):
             assert [row_id for batch in batches for row_id in batch["id"].to_pylist()] == ids
             if "body" in names:
                 assert {b for batch in batches for b in batch["body"].to_pylist()} == {bytes(1000)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_come_in_the_order_of_their_ids_whatever_the_order_of_the_writes(tmp_path, seed):
+    """In the order of the ids from the start, in one write, and in several."""
+    ids = [f"t{n:03}" for n in range(40)]
+    parts = {
+        0: [ids],
+        1: [ids[::-1]],
+        2: [ids[20:], ids[5:20], ids[:5]],
+    }[seed]
+    with made(tmp_path / "g.omni", []) as graph:
+        for part in parts:
+            graph.load([node("Thing", slug=slug) for slug in part], "append")
+        lines = [json.loads(line) for line in graph.snapshot().export(types=["Thing"])]
+    assert [line["data"]["slug"] for line in lines] == ids

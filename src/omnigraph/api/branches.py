@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from omnigraph.api.arguments import Actor, public
 from omnigraph.api.handle import Namespace
+from omnigraph.api.row_access import refuse_wider_branch, require_whole_view
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.commits import Tag
 from omnigraph.commit.lifecycle import recover
@@ -43,9 +45,11 @@ class GraphBranches(Namespace):
         >>> graph.branches.list()
         ['main', 'review']
         """
-        self._handle.authorize(actor, "branch_create", from_branch, name)
-        self._handle.write()
-        Branches(self._handle.store).create(name, from_branch)
+        handle = self._handle
+        author = handle.authorize(actor, "branch_create", from_branch, name)
+        handle.write()
+        check = partial(refuse_wider_branch, handle, author, from_branch, name)
+        Branches(handle.store).create(name, from_branch, check)
 
     @public
     def delete(self, name: str, *, actor: Actor | None = None) -> None:
@@ -63,8 +67,9 @@ class GraphBranches(Namespace):
         >>> graph.branches.list()
         ['main']
         """
-        self._handle.authorize(actor, "branch_delete", target=name)
-        self._handle.write()
+        author = self._handle.authorize(actor, "branch_delete", target=name)
+        catalog = self._handle.write().catalog
+        require_whole_view(self._handle, author, "branch_delete", None, catalog, target=name)
         recover(self._handle.store, full=False)
         Branches(self._handle.store).delete(name)
 
@@ -75,6 +80,8 @@ class GraphTags(Namespace):
     def list(self) -> Sequence[Tag]:
         """All tags in alphabetical order.
 
+        Without leave of the policy for ``read_history`` they have no ``actor``.
+
         Raises:
             Closed: the graph is closed.
 
@@ -82,7 +89,12 @@ class GraphTags(Namespace):
         ['v1']
         """
         self._handle.check()
-        return Tags(self._handle.store).list()
+        tags = Tags(self._handle.store).list()
+        if self._handle.view_at is None:
+            return tags
+        from omnigraph.api.authors import Authors
+
+        return list(map(Authors(self._handle).of_tag, tags))
 
     @public
     def create(

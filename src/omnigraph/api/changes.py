@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.api.arguments import Location, public
+from omnigraph.api.authors import Authors
 from omnigraph.api.handle import Namespace
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import History, SnapshotRef
@@ -17,7 +18,9 @@ from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
-from omnigraph.merge.feed import BEGINNING, ChangePage, Cursor, Feed, SchemaAt, baseline_record
+from omnigraph.merge.cursor import Cursor, view_mark
+from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, baseline_record
+from omnigraph.merge.pages import ChangePage
 from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
@@ -63,6 +66,7 @@ class GraphChanges(Namespace):
             NotFound: the branch does not exist.
             InputError: the cursor is invalid, or belongs to another filter.
             HistoryGone: cleanup has removed the changes at the cursor.
+            ViewChanged: the actor saw other rows when the cursor was made.
 
         >>> page = graph.changes.poll(start="now")
         >>> receipt = graph.mutate('query q() { insert Person { name: "Alan" } }', actor="ana")
@@ -72,7 +76,7 @@ class GraphChanges(Namespace):
         """
         feed = self._feed(branch, ChangeFilter.of(kinds, types, ops))
         position = feed.start(start) if cursor is None else Cursor.parse(cursor)
-        return feed.page(position, limit)
+        return Authors(self._handle).of_page(feed.page(position, limit))
 
     @public
     def of_commit(
@@ -100,11 +104,11 @@ class GraphChanges(Namespace):
         """
         row = History(self._handle.store).commit(commit)
         feed = self._feed(row.branch, ChangeFilter.of(kinds, types, ops))
-        start = Cursor(normal_branch(row.branch), row.parent)
+        start = Cursor(normal_branch(row.branch), row.parent, view=None)
         position = start if cursor is None else Cursor.parse(cursor)
         if (position.branch, position.commit) != (start.branch, start.commit):
             raise InputError("the cursor belongs to another commit", hint="start without one")
-        return feed.page(position, limit, row.commit_id)
+        return Authors(self._handle).of_page(feed.page(position, limit, row.commit_id))
 
     @public
     def baseline(self, branch: str = "main", dest: Location | None = None) -> Baseline:
@@ -124,11 +128,12 @@ class GraphChanges(Namespace):
         store, context = self._handle.store, self._handle.read(SnapshotRef(branch))
         snapshot = GraphSnapshot(self._handle, context)
         schema = identified(store, context.snapshot, context.catalog)
-        cursor = Cursor(normal_branch(branch), snapshot.commit_id).text()
+        mark = view_mark(context.view)
+        cursor = Cursor(normal_branch(branch), snapshot.commit_id, view=mark).text()
         records = 0
         if dest is not None:
             last = json.dumps(baseline_record(snapshot.commit_id, cursor, schema))
-            export = Export(store, context.catalog, context.snapshot)
+            export = Export(store, context.catalog, context.snapshot, view=context.view)
             records = export.write_lines(Path(fspath(dest)), last)
         return Baseline(snapshot, cursor, schema.to_json(), records)
 
@@ -139,18 +144,23 @@ class GraphChanges(Namespace):
         Raises:
             InputError: the type does not exist.
             NotFound: the node or edge does not exist.
+            PolicyDenied: the policy does not allow ``read_history``.
 
         >>> graph.changes.blame("Person", "Ada").commit.commit_id == graph.commits()[0].commit_id
         True
         """
+        Authors(self._handle).require(branch)
         entity_type = find_type(self._handle.accepted().catalog, type_name)
         chain = self._feed(branch, ChangeFilter()).chain()
-        return find_blame(self._handle.store, self._schema(), entity_type, entity_id, chain)
+        schema, view_at = self._schema(), self._handle.view_at
+        return find_blame(self._handle.store, schema, entity_type, entity_id, chain, view_at)
 
     # -- inside --------------------------------------------------------------------------
 
     def _feed(self, branch: str, wanted: ChangeFilter) -> Feed:
-        return Feed(self._handle.store, self._schema(), normal_branch(branch), wanted)
+        handle = self._handle
+        branch_name = normal_branch(branch)
+        return Feed(handle.store, self._schema(), branch_name, wanted, handle.view_at)
 
     def _schema(self) -> SchemaAt:
         store, contract = self._handle.store, self._handle.check()

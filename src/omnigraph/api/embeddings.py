@@ -13,7 +13,9 @@ from pathlib import Path
 from omnigraph.api.arguments import Actor, Location, Natural, Positive, public
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Namespace
+from omnigraph.api.row_access import whole_tables
 from omnigraph.commit.history import SnapshotRef
+from omnigraph.commit.names import normal_branch
 from omnigraph.embed.job.rate_limit import RateLimit
 from omnigraph.embed.job.requests import Batching, EmbedWorker, Setup
 from omnigraph.embed.job.run import (
@@ -29,10 +31,12 @@ from omnigraph.embed.job.spool import open_spool
 from omnigraph.embed.job.targets import (
     EmbedTarget,
     all_targets,
+    by_table,
     refuse_other_models,
     select_targets,
 )
 from omnigraph.errors import Cancelled, Conflict, InputError, LimitExceeded
+from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
 from omnigraph.read.limits import Cancel
 
@@ -51,7 +55,9 @@ class GraphEmbeddings(Namespace):
         []
         """
         context = self._handle.read(SnapshotRef(branch))
-        return embedding_status(self._handle.store, all_targets(context.catalog), context.snapshot)
+        targets = all_targets(context.catalog)
+        self._require_view(self._handle.actor, "read", branch, context.catalog, targets)
+        return embedding_status(self._handle.store, targets, context.snapshot)
 
     @public
     def fill(
@@ -108,6 +114,7 @@ class GraphEmbeddings(Namespace):
         writer = self._handle.authorize(actor, "change", branch)
         contract = self._handle.write()
         targets = select_targets(contract.catalog, types, properties)
+        self._require_view(writer, "change", branch, contract.catalog, targets)
         embedder = self._handle.embedders.get()
         refuse_other_models(targets, embedder)
         config = replace(self._handle.embedders.config.completed(), model=embedder.model)
@@ -139,6 +146,22 @@ class GraphEmbeddings(Namespace):
             local = job(setup, LocalEmbedExecutor(worker))
             worker.on_usage = local.on_usage
             return local.run()
+
+    def _require_view(
+        self,
+        actor: str | None,
+        action: str,
+        branch: str,
+        catalog: Catalog,
+        targets: Sequence[EmbedTarget],
+    ) -> None:
+        """Refuse an actor that does not see all rows of the properties: their counts are reported.
+
+        The schema of the targets is that of the commit, so this decides for the whole job.
+        """
+        check = whole_tables(self._handle, actor, action, catalog, branch)
+        if check is not None:
+            check(normal_branch(branch), by_table(targets))
 
     def _refuse_other_schema(self, targets: Sequence[EmbedTarget]) -> None:
         """Raise if a property was changed or dropped during the job."""

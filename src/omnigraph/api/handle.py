@@ -10,24 +10,27 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.api.arguments import no_local_files, source_of
 from omnigraph.api.engines import WarmSpark
-from omnigraph.api.gate import WriteGate
+from omnigraph.api.gate import ViewGate, WriteGate
 from omnigraph.commit.history import SnapshotRef
+from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.schema.files import Contract
 from omnigraph.commit.schema.history import contract_at
 from omnigraph.commit.snapshot import Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore
 from omnigraph.embed import Embedders, EmbeddingConfig
-from omnigraph.errors import Closed, ReadOnly
+from omnigraph.errors import Closed, InputError, ReadOnly
 from omnigraph.escaping import escape
+from omnigraph.identity import Identity
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.prepared import CompiledQueries
+from omnigraph.plan.view import WHOLE, View
 from omnigraph.read.context import QueryContext
 from omnigraph.read.traversal_cost import TraversalMode, TraversalSettings
 from omnigraph.records import dataclass
@@ -64,6 +67,8 @@ class SnapshotContext:
     snapshot: Snapshot
     target: Mapping[str, str]
     lease: SnapshotLease
+    view: View
+    """What the actor of the handle sees of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,19 @@ class HandleOptions:
     auto_compact: bool = False
     local_files: bool = True
     policy: WriteGate | None = None
+
+
+class _SharedState:
+    """What changes while a graph is open; shared with the handles of single actors."""
+
+    __slots__ = ("compared", "contract", "is_closed", "lock")
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        # The time of the last comparison of the schema files, and the publish count of others then.
+        self.compared = (-math.inf, -1)
+        self.is_closed = False
+        self.lock = threading.Lock()
 
 
 class Handle:
@@ -92,10 +110,15 @@ class Handle:
         self.store = store
         self.local_files = options.local_files
         self.policy = options.policy
+        gate: object = options.policy
+        self._views = gate if isinstance(gate, ViewGate) else None
         self.settings = settings
         self.mode: Mode = mode
         self.actor = actor
-        self.is_closed = False
+        """The name of the actor of this handle."""
+        self.identity = None if actor is None else Identity(actor)
+        self._acting: Identity | str | None = actor
+        self._is_bound = self._is_released = False
         self.plans = CompiledQueries()
         self.embedders = Embedders(
             embedding or EmbeddingConfig.from_options(settings.embedding_options())
@@ -106,10 +129,7 @@ class Handle:
         self._compaction = (
             self._start_compaction() if options.auto_compact and mode == "rw" else None
         )
-        self._contract = contract
-        # The time of the last comparison of the schema files, and the publish count of others then.
-        self._compared = (-math.inf, -1)
-        self._lock = threading.Lock()
+        self._state = _SharedState(contract)
         wanted = settings.traversal_mode
         self._traversal = TraversalSettings(
             None if wanted == "auto" else TraversalMode(wanted),
@@ -146,15 +166,16 @@ class Handle:
         """
         self.check_open()
         now, changes = time.monotonic(), self.store.manifests.changes
-        compared, last_changes = self._compared
+        state = self._state
+        compared, last_changes = state.compared
         if (
             self.store.root.is_local
             or changes != last_changes
             or now - compared > _COMPARED_SECONDS
         ):
-            self._contract = self.store.schema_files.check(self._contract)
-            self._compared = now, changes
-        return self._contract
+            state.contract = self.store.schema_files.check(state.contract)
+            state.compared = now, changes
+        return state.contract
 
     def accepted(self) -> Contract:
         """The schema of the newest state; after an interrupted apply the files may be older."""
@@ -167,11 +188,37 @@ class Handle:
         snapshot = ref.resolve(self.store)
         if self.store.manifests.changes != changes and not self.store.root.is_local:
             contract = self.check()
+        catalog = contract_at(self.store, contract, snapshot).catalog
+        return self._context(catalog, snapshot, ref.target(snapshot))
+
+    def read_in_memory(self, branch: str) -> SnapshotContext | None:
+        """The newest state of a branch; ``None`` if anything would have to be read or waited for.
+
+        Whether there is a newer one is looked up as by ``read``.
+        """
+        self.check_open()
+        if not self.store.root.is_local:
+            return None
+        contract = self._state.contract
+        manifest = self.store.manifests.loaded(normal_branch(branch))
+        if manifest is None or not self.store.schema_files.are_unchanged(contract):
+            return None
+        snapshot = manifest.current_in_memory()
+        if snapshot is None or snapshot.schema is None:
+            return None
+        if snapshot.schema.schema_hash != contract.schema_hash:
+            return None
+        return self._context(contract.catalog, snapshot, {"branch": branch_label(snapshot.branch)})
+
+    def _context(
+        self, catalog: Catalog, snapshot: Snapshot, target: Mapping[str, str]
+    ) -> SnapshotContext:
         return SnapshotContext(
-            contract_at(self.store, contract, snapshot).catalog,
+            catalog,
             snapshot,
-            ref.target(snapshot),
+            target,
             SnapshotLease(self.uri, snapshot),
+            WHOLE if self._views is None else self.view(snapshot.branch, catalog),
         )
 
     def authorize(
@@ -186,10 +233,57 @@ class Handle:
         Returns the actor of the write: that of the call, else that of the handle.
         """
         self.check_open()
-        author = actor or self.actor
+        acting: Identity | str | None = actor
+        if actor is None or actor == self.actor:
+            actor, acting = self.actor, self._acting
+        else:
+            self._refuse_other(actor)
         if self.policy is not None:
-            self.policy.check(author, action, branch, target)
-        return author
+            self.policy.check(acting, action, branch, target)
+        return actor
+
+    # -- actors --------------------------------------------------------------------------
+
+    def for_actor(self, actor: Identity | str) -> Handle:
+        """A handle of one actor, which shares everything else with this one.
+
+        It sees what the policy lets the actor see, and cannot act for another. Closing it does not
+        close this handle; closing this handle closes it too.
+        """
+        self.check_open()
+        identity = actor if isinstance(actor, Identity) else Identity(actor)
+        if identity.id != self.actor or identity != self.identity:
+            self._refuse_other(identity.id)
+        handle = Handle.__new__(Handle)
+        handle.__dict__.update(self.__dict__)
+        handle.actor, handle.identity, handle._acting = identity.id, identity, actor
+        handle._is_bound = True
+        return handle
+
+    def view(self, branch: str | None, catalog: Catalog, actor: str | None = None) -> View:
+        """What an actor sees of a branch under a schema: that of the call, else of the handle.
+
+        A branch that is to be created may be named too: only its name matters.
+        """
+        if self._views is None:
+            return WHOLE
+        identity = self.identity
+        if actor is not None and actor != self.actor:
+            self._refuse_other(actor)
+            identity = Identity(actor)
+        return self._views.view(identity, branch_label(branch), catalog)
+
+    @property
+    def view_at(self) -> Callable[[str | None, Catalog], View] | None:
+        """``view``, if there is somebody to ask; without, everything is visible."""
+        return None if self._views is None else self.view
+
+    def _refuse_other(self, actor: str) -> None:
+        if self._is_bound:
+            raise InputError(
+                f"this graph acts for '{self.actor}' and cannot act for '{actor}'",
+                hint="leave actor out",
+            )
 
     def write(self, branch: str | None = None) -> Contract:
         """The schema for a write; raises if the graph is open for reading only.
@@ -217,6 +311,7 @@ class Handle:
             context.catalog,
             context.snapshot,
             self.topology,
+            context.view,
             self._traversal,
             self.embedders,
         )
@@ -235,9 +330,17 @@ class Handle:
         self.store.datasets.forget()
         self.topology.forget()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._state.is_closed or self._is_released
+
     def close(self) -> None:
-        with self._lock:
-            self.is_closed = True
+        """Release everything; a handle of one actor only itself."""
+        if self._is_bound:
+            self._is_released = True
+            return
+        with self._state.lock:
+            self._state.is_closed = True
         self.store.close()
         if self._compaction is not None:
             self._compaction.close()

@@ -8,6 +8,7 @@ from datetime import timedelta
 from omnigraph.api.arguments import Actor, Location, public
 from omnigraph.api.engines import OPTIMIZE_BYTES, Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Namespace, parse_location
+from omnigraph.api.row_access import require_whole_view
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
@@ -70,6 +71,7 @@ class GraphMaintenance(Namespace):
         author = self._handle.authorize(actor, "admin", branch)
         handle, name = self._handle, normal_branch(branch)
         contract = handle.write()
+        require_whole_view(handle, author, "admin", branch, contract.catalog)
         report = None if on_progress is None else _task_progress(handle.uri, on_progress)
         job = OptimizeJob(
             handle.store,
@@ -110,8 +112,9 @@ class GraphMaintenance(Namespace):
         >>> [table.action.value for table in graph.maintenance.repair().tables]
         ['no_op', 'no_op']
         """
-        self._handle.authorize(actor, "admin", branch)
-        self._handle.write()
+        author = self._handle.authorize(actor, "admin", branch)
+        catalog = self._handle.write().catalog
+        require_whole_view(self._handle, author, "admin", branch, catalog)
         return repair(self._handle.store, normal_branch(branch), confirm=confirm, force=force)
 
     @public
@@ -137,10 +140,11 @@ class GraphMaintenance(Namespace):
         >>> report.copied_files == report.files
         True
         """
-        self._handle.authorize(actor, "admin")
+        author = self._handle.authorize(actor, "admin")
         settings = self._handle.settings
         root = parse_location(dest, storage_options, settings)
-        self._handle.write()
+        catalog = self._handle.write().catalog
+        require_whole_view(self._handle, author, "admin", None, catalog)
         many = settings.maintenance_concurrency
         return create_backup(self._handle.store, root, many, on_progress)
 
@@ -174,9 +178,10 @@ class GraphMaintenance(Namespace):
         >>> graph.maintenance.cleanup(keep_versions=1, dry_run=True).dry_run
         True
         """
-        self._handle.authorize(actor, "admin")
+        author = self._handle.authorize(actor, "admin")
         policy = cleanup_policy(keep_versions, older_than, min_age, feed_retention)
-        self._handle.write()
+        catalog = self._handle.write().catalog
+        require_whole_view(self._handle, author, "admin", None, catalog)
         report = None if on_progress is None else _task_progress(self._handle.uri, on_progress)
         executor = ThreadExecutor(self._handle.settings.maintenance_concurrency, report)
         return clean_up(self._handle.store, policy, executor, dry_run=dry_run)
@@ -196,6 +201,7 @@ class GraphMaintenance(Namespace):
         True
         """
         catalog = self._handle.read(SnapshotRef(branch)).catalog
+        require_whole_view(self._handle, self._handle.actor, "admin", branch, catalog)
         policy = policy or DEFAULT_POLICY
         return examine(self._handle.store, catalog, normal_branch(branch), policy)
 
@@ -219,6 +225,9 @@ class GraphMaintenance(Namespace):
         True
         """
         self._handle.check_open()
+        if self._handle.policy is not None:
+            catalog = self._handle.accepted().catalog
+            require_whole_view(self._handle, self._handle.actor, "admin", branch, catalog)
         return _verify(self._handle.store, self._handle.settings, branch, checksums, on_progress)
 
 
@@ -292,6 +301,7 @@ class GraphIndexes(Namespace):
         'node:Person'
         """
         context = self._handle.read(SnapshotRef(branch))
+        require_whole_view(self._handle, self._handle.actor, "read", branch, context.catalog)
         return index_report(
             self._handle.store, context.catalog, context.snapshot, with_recall=measure_recall
         )
@@ -319,6 +329,7 @@ class GraphIndexes(Namespace):
         """
         author = self._handle.authorize(actor, "admin", branch)
         contract = self._handle.write()
+        require_whole_view(self._handle, author, "admin", branch, contract.catalog)
         return ensure_indexes(
             self._handle.store,
             contract.catalog,
@@ -349,6 +360,7 @@ class GraphIndexes(Namespace):
         """
         author = self._handle.authorize(actor, "admin", branch)
         contract = self._handle.write()
+        require_whole_view(self._handle, author, "admin", branch, contract.catalog)
         return rebuild_indexes(
             self._handle.store,
             contract.catalog,

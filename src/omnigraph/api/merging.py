@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import omnigraph
 from omnigraph.api.arguments import Actor, public
 from omnigraph.api.handle import Handle
+from omnigraph.api.row_access import require_whole_view, whole_tables
 from omnigraph.lang.schema.catalog import Catalog
 
 
@@ -48,8 +49,12 @@ class GraphMerging:
         if delete_branch:
             self._handle.authorize(actor, "branch_delete", target=source)
         self._check_resolve(resolve)
-        options = MergeOptions(resolve, dry_run, author, delete_branch)
         catalog = self._merged_catalog(dry_run)
+        handle = self._handle
+        if delete_branch:
+            require_whole_view(handle, author, "branch_delete", None, catalog, target=source)
+        require = whole_tables(handle, author, "branch_merge", catalog, source, into)
+        options = MergeOptions(resolve, dry_run, author, delete_branch, require)
         return merge_branches(self._handle.store, catalog, source, into, options)
 
     @public
@@ -80,8 +85,9 @@ class GraphMerging:
 
         author = self._handle.authorize(actor, "change", branch)
         self._check_resolve(resolve)
-        options = MergeOptions(resolve, dry_run, author)
         catalog = self._merged_catalog(dry_run)
+        require = whole_tables(self._handle, author, "change", catalog, branch)
+        options = MergeOptions(resolve, dry_run, author, require_view=require)
         return revert_commit(self._handle.store, catalog, commit, branch, options)
 
     @public
@@ -110,8 +116,9 @@ class GraphMerging:
 
         author = self._handle.authorize(actor, "change", branch)
         self._check_resolve(resolve)
-        options = MergeOptions(resolve, dry_run, author)
         catalog = self._merged_catalog(dry_run)
+        require = whole_tables(self._handle, author, "change", catalog, branch)
+        options = MergeOptions(resolve, dry_run, author, require_view=require)
         return pick_commit(self._handle.store, catalog, commit, branch, options)
 
     def _check_resolve(self, resolve: omnigraph.Resolve) -> None:

@@ -10,6 +10,7 @@ from omnigraph.api.arguments import Actor, Label, Params, QuerySource, public
 from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import run_query
+from omnigraph.api.row_access import row_security
 from omnigraph.api.snapshot import GraphSnapshot, context_of
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import normal_branch
@@ -162,6 +163,7 @@ def run_mutation(
     target = normal_branch(branch)
     contract = handle.write(target)
     plan = compiled(contract.catalog)
+    security = row_security(handle, author, "change", branch, contract.catalog)
     return mutate(
         handle.store,
         contract,
@@ -172,6 +174,7 @@ def run_mutation(
         if_commit=if_commit,
         idempotency_key=idempotency_key,
         allow_local_files=allow_local_files,
+        security=security,
     )
 
 

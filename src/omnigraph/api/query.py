@@ -12,7 +12,7 @@ import pyarrow as pa
 from omnigraph.api.engines import Engine, SparkLike, runs_on_spark
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.commit.store import check_not_removed, detect_removal
-from omnigraph.errors import StorageMissing
+from omnigraph.errors import PolicyDenied, StorageMissing
 from omnigraph.escaping import escape
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.checked import Direction
@@ -29,6 +29,7 @@ from omnigraph.plan.nodes import (
 )
 from omnigraph.plan.prepared import PreparedQuery
 from omnigraph.plan.statistics import TableFacts, TableStatistics
+from omnigraph.plan.view import View
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
 from omnigraph.read.gate import GATE
@@ -59,53 +60,71 @@ def run_query(
     small queries; a query on Spark does not, and its engine is closed with the result.
     """
 
-    def compiled(catalog: Catalog) -> PreparedQuery:
-        return handle.plans.read(catalog, handle.source(source, "<query>"), name)
+    def compiled(catalog: Catalog, view: View) -> PreparedQuery:
+        return handle.plans.read(catalog, handle.source(source, "<query>"), name, view)
 
     if runs_on_spark(engine, spark):
         context = resolve()
-        return _first_rows(handle, context, compiled, params, limits, handle.spark.open(spark))
+        check_whole_on_spark(context)
+        return first_rows(handle, context, compiled, params, limits, handle.spark.open(spark))
     return run_prepared(handle, resolve, compiled, params, limits)
+
+
+def check_whole_on_spark(context: SnapshotContext) -> None:
+    """Refuse to read on Spark for an actor who sees only a part of the graph."""
+    if not context.view.is_whole:
+        raise PolicyDenied(
+            "the policy shows only a part of the graph, and Spark reads all of it",
+            hint="leave out engine and spark, so that the query runs in this process",
+        )
 
 
 def run_prepared(
     handle: Handle,
     resolve: Callable[[], SnapshotContext],
-    compiled: Callable[[Catalog], PreparedQuery],
+    compiled: Callable[[Catalog, View], PreparedQuery],
     params: Mapping[str, Any] | None,
     limits: Limits,
 ) -> Result:
-    """The rows of a query, computed in this process; ``compiled`` is the query under a schema."""
+    """The rows of a query, computed in this process.
+
+    ``compiled`` is the query under a schema and a view.
+    """
     # A remote state is resolved before the gate, so that no query holds it during network I/O.
     remote = None if handle.store.root.is_local else resolve()
     with GATE:
         context = remote or resolve()
-        return _first_rows(handle, context, compiled, params, limits, None)
+        return first_rows(handle, context, compiled, params, limits, None)
 
 
-def _first_rows(
+def first_rows(
     handle: Handle,
     context: SnapshotContext,
-    compiled: Callable[[Catalog], PreparedQuery],
+    compiled: Callable[[Catalog, View], PreparedQuery],
     params: Mapping[str, Any] | None,
     limits: Limits,
     spark: SparkEngine | None,
 ) -> Result:
     """A result whose first batch has been computed."""
     try:
-        prepared = _in_order(handle, compiled(context.catalog), context)
+        prepared = _in_order(handle, compiled(context.catalog, context.view), context)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
         guard = ResourceGuard(limits)
         guard.check()
         inputs = handle.query_context(context)
         if spark is None:
-            rows = execute(Run(inputs, guard, prepared.info), plan)
+            if prepared.was_large:
+                GATE.continue_as_large()
+            run = Run(inputs, guard, prepared.info)
+            rows = execute(run, plan)
         else:
             from omnigraph.spark.query.run import execute_on_spark
 
             rows = execute_on_spark(spark, inputs, plan, prepared.info, guard)
         batches = _detecting_removal(inputs, rows)
         first = next(batches, None)
+        if spark is None:
+            prepared.note_size(is_large=run.is_large)
     except BaseException:
         if spark is not None:
             spark.close()
@@ -125,7 +144,8 @@ def _prepared(
     handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
 ) -> PreparedQuery:
     """A compiled read with its steps in the order for a snapshot."""
-    prepared = handle.plans.read(context.catalog, handle.source(source, "<query>"), name)
+    text = handle.source(source, "<query>")
+    prepared = handle.plans.read(context.catalog, text, name, context.view)
     return _in_order(handle, prepared, context)
 
 
@@ -241,18 +261,30 @@ class Explanation:
 
 
 def explain_query(
-    handle: Handle, context: SnapshotContext, source: str | PathLike[str], name: str | None
+    handle: Handle,
+    context: SnapshotContext,
+    source: str | PathLike[str],
+    name: str | None,
+    *,
+    counts: bool = False,
 ) -> Explanation:
-    """A plan, with estimates for a snapshot; the query is not run."""
+    """A plan, with estimates for a snapshot; the query is not run.
+
+    Estimates count hidden rows: an actor who sees only a part of the graph gets them only with
+    ``counts``, which is for those who may administer it.
+    """
     from omnigraph.plan.explain import explain_json, explain_text
     from omnigraph.read.estimate import expectations
 
-    compiled = handle.plans.any(context.catalog, handle.source(source, "<query>"), name)
+    text = handle.source(source, "<query>")
+    compiled = handle.plans.any(context.catalog, text, name, context.view)
     inputs = handle.query_context(context)
     if not isinstance(compiled, PreparedQuery):
         return Explanation(explain_text(compiled), explain_json(compiled))
     compiled = _in_order(handle, compiled, context)
     plan = compiled.plan
+    if not (context.view.is_whole or counts):
+        return Explanation(explain_text(plan), explain_json(plan))
     with detect_removal(inputs.store, inputs.snapshot):
         run = Run(inputs, ResourceGuard(Limits()), compiled.info)
         expected = expectations(run, compiled.ready, _expected(handle, compiled, context))
@@ -291,8 +323,14 @@ def profile_query(
     name: str | None,
     params: Mapping[str, Any] | None,
     limits: Limits,
+    *,
+    counts: bool = False,
 ) -> Explanation:
-    """Run a query to its end, and report the rows, time and reads of each step."""
+    """Run a query to its end, and report the rows, time and reads of each step.
+
+    The steps of an actor who sees only a part of the graph are reported only with ``counts``: some
+    of their numbers count hidden rows.
+    """
     from omnigraph.plan.explain import explain_json, explain_text
 
     prepared = _prepared(handle, context, source, name)
@@ -306,6 +344,10 @@ def profile_query(
     for batch in _detecting_removal(inputs, execute(run, plan)):
         rows, size = rows + batch.num_rows, size + batch.nbytes
     seconds = time.perf_counter() - start
+    lines = [explain_text(shown), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
+    data = {**explain_json(shown), "rows": rows, "milliseconds": round(seconds * 1000, 3)}
+    if not (context.view.is_whole or counts):
+        return Explanation("\n".join(lines), data)
     by_step = {id(report.step): report for report in run.reports}
     steps = [by_step.get(id(step)) or StepReport(step) for step in plan.pipeline]
     # The remaining time was spent on sorting, grouping and reading the returned values.
@@ -321,7 +363,6 @@ def profile_query(
         "milliseconds": round(seconds * 1000, 3),
         "peak_bytes": guard.peak,
     }
-    lines = [explain_text(shown), f"profile: {rows} rows in {seconds * 1000:.3f} ms"]
     return Explanation("\n".join([*lines, *_report_lines(reports, "  ")]), data)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from omnigraph.api.arguments import Actor, SchemaSource, public
 from omnigraph.api.handle import Namespace
+from omnigraph.api.row_access import require_whole_view
 from omnigraph.commit.schema.lock import in_progress
 from omnigraph.errors import SchemaChanging
 from omnigraph.evolve.apply import (
@@ -81,7 +83,8 @@ class GraphSchema(Namespace):
         action, target = ("read", None) if dry_run else ("schema_apply", "main")
         author = self._handle.authorize(actor, action, target=target)
         source = self._handle.source(schema, "<schema>")
-        options = ApplyOptions(allow_data_loss, values or {}, author)
+        require = partial(require_whole_view, self._handle, author, action, None, target="main")
+        options = ApplyOptions(allow_data_loss, values or {}, author, require)
         if dry_run:
             contract = self._handle.accepted()
             return preview_schema(self._handle.store, contract, source, options)

@@ -17,6 +17,7 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.plan.prepared import PreparedQuery
+from omnigraph.plan.view import WHOLE, View
 from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.result.result import Result
 
@@ -30,19 +31,20 @@ class _Statement(ABC, Generic[_Compiled]):
         self._handle = handle
         self._source = source
         self._query_name = name
-        self._last: tuple[str, _Compiled] | None = None
+        self._last: tuple[str, frozenset[str], _Compiled] | None = None
         self._compiled(handle.check().catalog)
 
     @abstractmethod
-    def _compile(self, catalog: Catalog) -> _Compiled:
-        """Compile the query under a schema."""
+    def _compile(self, catalog: Catalog, view: View) -> _Compiled:
+        """Compile the query under a schema and a view."""
 
-    def _compiled(self, catalog: Catalog) -> _Compiled:
-        """The query under a schema."""
+    def _compiled(self, catalog: Catalog, view: View = WHOLE) -> _Compiled:
+        """The query under a schema and a view."""
         last = self._last
-        if last is None or last[0] != catalog.schema_hash:
-            last = self._last = catalog.schema_hash, self._compile(catalog)
-        return last[1]
+        if last is None or last[0] != catalog.schema_hash or last[1] != view.restricted:
+            compiled = self._compile(catalog, view)
+            last = self._last = catalog.schema_hash, view.restricted, compiled
+        return last[2]
 
     @property
     def _newest(self) -> _Compiled:
@@ -52,8 +54,8 @@ class _Statement(ABC, Generic[_Compiled]):
 class PreparedRead(_Statement[PreparedQuery]):
     """A query that reads; made by ``Graph.prepare``."""
 
-    def _compile(self, catalog: Catalog) -> PreparedQuery:
-        return self._handle.plans.read(catalog, self._source, self._query_name)
+    def _compile(self, catalog: Catalog, view: View) -> PreparedQuery:
+        return self._handle.plans.read(catalog, self._source, self._query_name, view)
 
     @property
     def name(self) -> str:
@@ -108,7 +110,7 @@ class PreparedRead(_Statement[PreparedQuery]):
 class PreparedMutation(_Statement[MutationPlan]):
     """A query that writes; made by ``Graph.prepare_mutation``."""
 
-    def _compile(self, catalog: Catalog) -> MutationPlan:
+    def _compile(self, catalog: Catalog, view: View) -> MutationPlan:
         return self._handle.plans.mutation(catalog, self._source, self._query_name)
 
     @property

@@ -53,9 +53,11 @@ def _run_as_program(arguments: list[str]) -> int:
 
 def _run_within_memory(arguments: list[str]) -> int:
     from omnigraph.exhaustion import has_memory_limit
+    from omnigraph.settings import idle_threads_asleep
 
     if not has_memory_limit():
-        return _run(arguments)
+        with idle_threads_asleep():
+            return _run(arguments)
     from omnigraph.cli.limited import run_in_child
     from omnigraph.settings import save_memory
 

@@ -85,7 +85,7 @@ def check_flags(arguments: argparse.Namespace) -> None:
     capability: Capability = arguments.capability
     is_addressed = capability is not Capability.LOCAL and not arguments.names_graph
     applies = {
-        "server": capability in (Capability.ANY, Capability.SERVED),
+        "server": capability in (Capability.ANY, Capability.SERVED) or arguments.through_server,
         "cluster": arguments.in_cluster,
         "graph": capability is Capability.ANY or arguments.in_cluster,
         "store": is_addressed and capability is not Capability.SERVED,
@@ -107,4 +107,6 @@ def _remedy(arguments: argparse.Namespace) -> str:
         if arguments.in_cluster and arguments.label != "lint":
             return " Pass a storage URI, or --cluster <dir> --graph <id>."
         return " Pass a storage URI."
+    if arguments.capability is Capability.CONTROL:
+        return " Pass --cluster <dir|uri>, or the FILE of a bundle."
     return ""

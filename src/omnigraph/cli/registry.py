@@ -22,7 +22,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 ANY, SERVED = Capability.ANY, Capability.SERVED
-DIRECT, LOCAL = Capability.DIRECT, Capability.LOCAL
+DIRECT, CONTROL, LOCAL = Capability.DIRECT, Capability.CONTROL, Capability.LOCAL
 
 _MODULES = {
     "schema": "init snapshot schema",
@@ -46,6 +46,7 @@ _FAMILIES = {
     "blob": "read Blob values",
     "schema": "show, plan and apply schema changes",
     "index": "show and build indexes",
+    "policy": "check, test and explain policies",
     "profile": "show the profiles of the configuration",
 }
 
@@ -57,7 +58,8 @@ class CommandEntry:
     name: str
     capability: Capability
     takes: str
-    """Its shared arguments: ``URI`` or ``--uri``, ``--json``, ``--as``, ``--cluster``."""
+    """Its shared arguments: ``URI`` or ``--uri``, ``--json``, ``--as``, ``--cluster``, ``--server``
+    (for a command that is not about data)."""
     text: str
 
     @property
@@ -137,12 +139,16 @@ _ENTRIES = (
     ),
     ("restore", DIRECT, "--json", "create a graph from a backup"),
     ("clone", DIRECT, "--json", "make an independent copy of a graph"),
+    ("policy validate", CONTROL, "--cluster", "check a policy bundle"),
+    ("policy test", CONTROL, "--cluster --server", "run the test cases of a policy bundle"),
+    ("policy explain", CONTROL, "--cluster --server", "show which rule decides"),
     ("embed", LOCAL, "--json", "add vectors to the rows of a seed file"),
     ("profile list", LOCAL, "--json", "list profiles"),
     ("profile show", LOCAL, "--json", "show what a profile addresses"),
     ("login", LOCAL, "--json", "store the token of a server"),
     ("logout", LOCAL, "--json", "delete the token of a server"),
     ("serve", DIRECT, "URI", "serve a graph over HTTP"),
+    ("mcp", DIRECT, "URI --as", "serve a graph to an agent, over standard input and output"),
     ("shell", ANY, "URI --as", "open an interactive shell on a graph"),
     ("completion", LOCAL, "", "print the Tab completion script of a shell"),
     ("version", LOCAL, "", "show the version and the storage format"),
@@ -184,6 +190,7 @@ def _fill(parser: argparse.ArgumentParser, entry: CommandEntry) -> None:
         capability=entry.capability,
         writes="--as" in takes,
         in_cluster="--cluster" in takes,
+        through_server="--server" in takes,
         # A command on storage without a URI names its graph by another argument.
         names_graph=entry.capability is DIRECT and not has_uri,
     )

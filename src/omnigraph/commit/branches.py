@@ -10,7 +10,7 @@ references was left by a crash or by a deleted branch, and is removed before the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -65,9 +65,11 @@ class Branches:
         """Refuse a name that ``create`` would refuse."""
         _check_name_is_free(check_new_branch(name), self._branches())
 
-    def create(self, name: str, source: str | None) -> None:
-        """Fork a branch from the newest state of another."""
-        self._create(name, source, is_claimed=False)
+    def create(
+        self, name: str, source: str | None, check: Callable[[], object] | None = None
+    ) -> None:
+        """Fork a branch from the newest state of another, unless ``check`` raises."""
+        self._create(name, source, check, is_claimed=False)
 
     def create_for_load(self, name: str, source: str | None) -> BranchClaim:
         """Create a branch for a load, with a claim whose lease the load holds."""
@@ -75,12 +77,21 @@ class Branches:
         assert claim is not None
         return claim
 
-    def _create(self, name: str, source: str | None, *, is_claimed: bool) -> BranchClaim | None:
+    def _create(
+        self,
+        name: str,
+        source: str | None,
+        check: Callable[[], object] | None = None,
+        *,
+        is_claimed: bool,
+    ) -> BranchClaim | None:
         branch = check_new_branch(name)
         origin = normal_branch(source)
         store = self._store
         with store.leases.acquire([BRANCHES_LEASE], store.timeouts.lease) as guard:
             refuse_while_schema_changes(store, "branch create")
+            if check is not None:
+                check()
             self._end_claims(branch, holds_lease=is_claimed)
             branches = self._branches()
             _check_name_is_free(branch, branches)

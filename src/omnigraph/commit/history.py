@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -126,6 +127,12 @@ class History:
     def _find(self, commit_id: str) -> tuple[Manifest, CommitRow]:
         """Search by id on every branch, then among the commits of recoveries."""
         store = self._store
+        recent = store.manifests.with_recent(commit_id)
+        if recent is not None:
+            with suppress(BranchNotFound):
+                row = recent.commit(commit_id)
+                if row is not None:
+                    return recent, row
         names = list_branches(store.datasets)
         manifests = [store.manifest(normal_branch(name)) for name in names]
         for look in (Manifest.commit, Manifest.completion):
@@ -137,6 +144,16 @@ class History:
                 if row is not None:
                     return manifest, row
         raise missing_commit(commit_id)
+
+
+def first_parents(store: GraphStore, branch: str | None, commit_id: str | None) -> list[CommitRow]:
+    """A commit of a branch and its first parents, oldest first."""
+    commits = {row.commit_id: row for row in store.manifest(branch).commits()}
+    chain: list[CommitRow] = []
+    while commit_id in commits:
+        chain.append(commits[commit_id])
+        commit_id = chain[-1].parent
+    return chain[::-1]
 
 
 def missing_commit(commit_id: str) -> CommitNotFound:

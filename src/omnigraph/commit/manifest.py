@@ -100,6 +100,28 @@ class Manifest:
         """The newest snapshot, of this or another process."""
         return self._on_newest(lambda: self._snapshot)  # type: ignore[return-value]
 
+    def current_in_memory(self) -> Snapshot | None:
+        """The newest snapshot if it is in memory; ``None`` if it would have to be read.
+
+        Looks at files, as ``current`` does, but waits for nobody. For local graphs.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._reader is None or time.monotonic() - self._looked > LISTS_AFTER:
+                return None
+            objects = self.datasets.objects
+            if self.branch is not None:
+                reference = objects.head(branch_reference(self.branch))
+                if reference is None or reference.e_tag != self._life:
+                    return None
+            if objects.head(self.ref.version_path(self._version + 1)) is not None:
+                return None
+            self._looked = time.monotonic()
+            return self._snapshot
+        finally:
+            self._lock.release()
+
     def with_state(self, work: Callable[[ManifestState, int], _T]) -> _T:
         """Call a short function with the newest state and its version."""
         return self._on_newest(lambda: work(self._state, self._version))
@@ -182,11 +204,14 @@ class Manifest:
 
     def commit(self, commit_id: str) -> CommitRow | None:
         """A commit by its id."""
-        head = self.current().head
-        if head is not None and head.commit_id == commit_id:
-            # Whoever has just written asks for this one; it is in memory.
-            return head
+        recent = self.with_state(lambda state, _: state.recent.get(commit_id))
+        if recent is not None:
+            return recent
         return next(iter(self._commits(has_text(KEY, commit_id) & _IS_COMMIT)), None)
+
+    def remembers(self, commit_id: str) -> bool:
+        """Whether a commit is one of the newest in memory, as last read; without waiting."""
+        return commit_id in self._state.recent
 
     def completion(self, commit_id: str) -> CommitRow | None:
         """The commit of a recovery that finished another."""
@@ -413,6 +438,12 @@ class Manifests:
         with self._lock:
             manifest = self._cached.get(branch)
         return manifest if manifest is not None and manifest._reader is not None else None
+
+    def with_recent(self, commit_id: str) -> Manifest | None:
+        """The manifest of a branch that has one of the newest commits in memory."""
+        with self._lock:
+            manifests = list(self._cached.values())
+        return next((m for m in manifests if m.remembers(commit_id)), None)
 
     def forget(self, branch: str | None = None) -> None:
         """Drop the cache of a branch, or of all."""

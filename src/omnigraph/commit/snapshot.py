@@ -31,6 +31,8 @@ from omnigraph.records import dataclass
 from omnigraph.storage.tables.types import TableRef, TableVersion
 
 # Only few commits are looked up by other keys than their id; all are kept in memory.
+# More than the members of a few groups, whose writers look their commits up.
+_RECENT = 256
 _REMEMBERED = f'"({IDEMPOTENCY_KEY}|{COMPLETES}|{ROLLED_BACK})"'
 
 
@@ -107,6 +109,7 @@ class ManifestState:
         self.schemas: dict[int, SchemaRow] = {}
         self.repeats: dict[tuple[str | None, str], CommitRow] = {}
         self.endings: dict[str, CommitRow] = {}
+        self.recent: dict[str, CommitRow] = {}
         self.voids: dict[tuple[str | None, int], VoidRow] = {}
         self.rows = 0
 
@@ -127,6 +130,7 @@ class ManifestState:
                 case CommitRow():
                     if self.head is None or row.order > self.head.order:
                         self.head = row
+                    self._remember(row)
                     key = row.extra.get(IDEMPOTENCY_KEY)
                     if isinstance(key, str):
                         self.repeats.setdefault((row.branch, key), row)
@@ -143,6 +147,12 @@ class ManifestState:
                         self.schema = row
                 case VoidRow():
                     self.voids[row.branch, row.manifest_version] = row
+
+    def _remember(self, row: CommitRow) -> None:
+        """Cache one of the newest commits: whoever has just written one looks it up."""
+        self.recent[row.commit_id] = row
+        if len(self.recent) > _RECENT:
+            del self.recent[next(iter(self.recent))]
 
     def _end(self, commit_id: str, row: CommitRow) -> None:
         ending = self.endings.get(commit_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -81,6 +81,12 @@ class ApplyOptions:
     allow_data_loss: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     actor: str | None = None
+    require_view: Callable[[Catalog], None] | None = None
+    """Raises unless the actor sees all rows under a schema."""
+
+    def check_view(self, catalog: Catalog) -> None:
+        if self.require_view is not None:
+            self.require_view(catalog)
 
 
 def plan_schema(accepted: Catalog, source: Source, options: ApplyOptions) -> MigrationPlan:
@@ -94,6 +100,7 @@ def preview_schema(
 ) -> SchemaApplied:
     """The outcome that an apply would have; nothing is changed."""
     refuse_branches(Branches(store).list()[1:])
+    options.check_view(contract.catalog)
     work = _Apply(contract, source, options)
     snapshot = store.manifest(None).current()
     violations = violations_of(store, snapshot, work.changes)
@@ -109,6 +116,7 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
     recover(store, full=False)
     with lock_schema(store):
         contract = store.schema_files.load()
+        options.check_view(contract.catalog)
         work = _Apply(contract, source, options)
         before = store.manifest(None).current()
         if not work.plan.steps:

@@ -166,7 +166,7 @@ def mark_unknown(
 
 def _marked(entity_type: EntityType, rows: pa.Table, mark: int) -> pa.Table:
     """Rows with a mark instead of their row ids; missing columns are null."""
-    schema = _row_schema(entity_type.arrow_schema())
+    schema = row_schema(entity_type.arrow_schema())
     columns = [
         rows[field.name] if field.name in rows.column_names else null_column(len(rows), field.type)
         for field in schema
@@ -191,7 +191,7 @@ class _Comparison:
         self._schema = (
             entity_type.arrow_schema() if earlier is None else earlier.schema(entity_type)
         )
-        self._empty = _row_schema(self._schema).empty_table()
+        self._empty = row_schema(self._schema).empty_table()
         key = entity_type.key if isinstance(entity_type, NodeType) else ()
         if earlier is not None and isinstance(earlier.entity_type, NodeType):
             was = tuple(earlier.names.get(name, "") for name in key)
@@ -289,7 +289,7 @@ class _Comparison:
             now[field.name].take(where) if field.name in self._fixed else rows[field.name]
             for field in self._schema
         ]
-        return pa.Table.from_arrays([*columns, rows[ROW_ID]], schema=_row_schema(self._schema))
+        return pa.Table.from_arrays([*columns, rows[ROW_ID]], schema=row_schema(self._schema))
 
     def _deleted_rows(self, common: TableVersion, path: list[TableVersion]) -> np.ndarray:
         """Rows of the base that were deleted since, on any branch of the path."""
@@ -316,7 +316,8 @@ def _is_at(table: Table, pin: Pin) -> bool:
     return bool(table.ref == pin.ref and table.version == pin.version)
 
 
-def _row_schema(schema: pa.Schema) -> pa.Schema:
+def row_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of compared rows: those of their type, and their row ids."""
     fields = [*schema, pa.field(ROW_ID, pa.int64())]
     return pa.schema([field.with_nullable(True) for field in fields])
 

@@ -14,15 +14,22 @@ from omnigraph.commit.metadata import CommitMetadata, SchemaEvent
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.rows import CommitRow
-from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore
-from omnigraph.lang.schema.catalog import EdgeType, EntityType, entity_types
+from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.identified import IdentifiedSchema, phase, schema_difference
 from omnigraph.lang.schema.steps import AddType
 from omnigraph.lang.values.columns import json_rows
-from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operation, type_id
-from omnigraph.merge.changes import Earlier, TableChanges, find_changes, rows_with
+from omnigraph.merge.change_filter import ROW_OPERATIONS, ChangeFilter, Operation
+from omnigraph.merge.changes import TableChanges, rows_with
 from omnigraph.merge.conflicts import as_json
+from omnigraph.merge.states import (
+    SchemaSnapshot,
+    changes_of_type,
+    is_seen_whole,
+    kind_name,
+    wanted_types,
+)
+from omnigraph.merge.visible_changes import VisibleChanges
 from omnigraph.records import dataclass
 from omnigraph.representation import brief, counts_html
 from omnigraph.storage.tables.store import KEY
@@ -123,14 +130,6 @@ class Diff:
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaSnapshot:
-    """A snapshot and its schema."""
-
-    snapshot: Snapshot
-    schema: IdentifiedSchema
-
-
 def find_diff(
     store: GraphStore,
     before: SchemaSnapshot,
@@ -165,20 +164,14 @@ def table_changes(
 ) -> Iterator[tuple[EntityType, TableChanges]]:
     """The changes of every wanted type: nodes before edges, in the order of names.
 
-    A type is compared with itself, whatever its earlier name. A dropped type has no changes.
+    A type is compared with itself, whatever its earlier name. A dropped type has no changes. Each
+    state is seen through its own view.
     """
-    for entity_type in entity_types(after.schema.catalog):
-        number = type_id(after.schema, entity_type)
-        if not wanted.takes(kind_name(entity_type), number):
-            continue
-        old = None if before is None else _entity_type_of(before.schema, number)
-        new = after.snapshot.pin(entity_type.table_key)
-        if old is None or before is None:
-            changes = find_changes(store, entity_type, None, new)
-        else:
-            pin = before.snapshot.pin(old.table_key)
-            earlier = earlier_of(before.schema, after.schema, old, entity_type)
-            changes = find_changes(store, entity_type, pin, new, earlier)
+    if not is_seen_whole(before, after):
+        yield from VisibleChanges(store, before, after).tables(wanted)
+        return
+    for entity_type in wanted_types(after, wanted):
+        changes = changes_of_type(store, before, after, entity_type)
         if not changes.is_empty:
             yield entity_type, changes
 
@@ -191,36 +184,6 @@ def restricted(
         own = table if ids is None else table.of_rows(ids.get(entity_type.table_key, ()))
         if not own.is_empty:
             yield entity_type, own
-
-
-def _entity_type_of(schema: IdentifiedSchema, number: int) -> EntityType | None:
-    return next(
-        (
-            entity_type
-            for entity_type in entity_types(schema.catalog)
-            if type_id(schema, entity_type) == number
-        ),
-        None,
-    )
-
-
-def earlier_of(
-    before: IdentifiedSchema, after: IdentifiedSchema, old: EntityType, new: EntityType
-) -> Earlier | None:
-    """The column names of a type in another schema; ``None`` if they are the same."""
-    then = before.identity.types[old.table_key].properties
-    now = after.identity.types[new.table_key].properties
-    # A property that was dropped and added again is a different one with the same name.
-    if old == new and then == now:
-        return None
-    was = {number: name for name, number in then.items()}
-    own = [name for name in new.arrow_schema().names if name not in new.properties]
-    names = {name: was[number] for name, number in now.items() if number in was}
-    return Earlier(old, {**{name: name for name in own}, **names})
-
-
-def kind_name(entity_type: EntityType) -> str:
-    return "edge" if isinstance(entity_type, EdgeType) else "node"
 
 
 def _ids(changes: TableChanges, wanted: ChangeFilter) -> dict[Operation, pa.Array]:

@@ -1,180 +1,85 @@
 """The change feed of a branch: its changes in the order of its commits, from a cursor on.
 
-A cursor consists of the last commit that was read completely, and the offset in the next one. The
-graph stores no cursors: a cursor is valid as long as the history is retained.
+The graph stores no cursors: a cursor is valid as long as the history is retained, and as long as
+its reader sees the same rows. Each commit is seen as its own branch shows it to the reader.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from omnigraph.commit.commits import Commit
-from omnigraph.commit.group_members import commit_before, written_ids
-from omnigraph.commit.history import History, commit_of
-from omnigraph.commit.metadata import SchemaEvent
+from omnigraph.commit.group_members import commit_before, group_members, group_of, written_ids
+from omnigraph.commit.history import History, commit_of, first_parents
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.schema.history import recorded_schema
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
-from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing
-from omnigraph.lang.schema.catalog import EntityType
+from omnigraph.errors import CommitNotFound, HistoryGone, InputError, StorageMissing, ViewChanged
+from omnigraph.lang.schema.catalog import Catalog, EntityType
 from omnigraph.lang.schema.identified import IdentifiedSchema
 from omnigraph.merge.change_filter import ChangeFilter, type_ids_of
 from omnigraph.merge.changes import TableChanges
-from omnigraph.merge.diff import (
-    Change,
-    SchemaSnapshot,
-    changes_of,
-    counts_of,
-    events_between,
-    recorded_events,
-    restricted,
-    table_changes,
-)
+from omnigraph.merge.cursor import Cursor, view_mark
+from omnigraph.merge.diff import events_between, recorded_events, restricted, table_changes
+from omnigraph.merge.pages import ChangeBlock, ChangePage, CommitContent, CommitSlice
+from omnigraph.merge.states import SchemaSnapshot, is_seen_whole
+from omnigraph.merge.visible_changes import VisibleChanges
+from omnigraph.plan.view import WHOLE, View
 from omnigraph.records import dataclass
-from omnigraph.representation import brief
 from omnigraph.storage.tables.types import TableVersion
 
 SchemaAt = Callable[[Snapshot], IdentifiedSchema]
 """The schema that a state is read under, with its stable ids."""
 
-CommitSlice = tuple[int, tuple[SchemaEvent, ...], list[Change]]
-"""A part of a commit: its offset, its events and its changes."""
+ViewAt = Callable[[str | None, Catalog], View]
+"""What the reader of a feed sees of a branch under a schema."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
-    """A position in the feed of a branch."""
+class _Step:
+    """A commit and the one that it is compared with."""
 
-    branch: str | None
-    commit: str | None
-    """The last commit that was read completely; ``None`` before the first."""
-    offset: int = 0
-    """The number of events and changes of the next commit that were read."""
-    filter: str = ""
-    """The filter to which the offset applies, with the ids of its types."""
-
-    def text(self) -> str:
-        """The encoded form."""
-        fields = [_VERSION, self.branch, self.commit, self.offset, self.filter]
-        packed = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
-        return base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
-
-    @staticmethod
-    def parse(text: str) -> Cursor:
-        try:
-            padded = text + "=" * (-len(text) % 4)
-            fields = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-            version, branch, commit, offset, filter_text = fields
-        except (ValueError, TypeError, binascii.Error):
-            raise _invalid_cursor() from None
-        is_valid = (
-            version == _VERSION
-            and isinstance(branch, str | None)
-            and isinstance(commit, str | None)
-            and isinstance(offset, int)
-            and offset >= 0
-            and isinstance(filter_text, str)
-        )
-        if not is_valid:
-            raise _invalid_cursor()
-        return Cursor(branch, commit, offset, filter_text)
-
-
-def _invalid_cursor() -> InputError:
-    return InputError(
-        "invalid cursor of a change feed", hint="pass the cursor of a page, or a start"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeBlock:
-    """The changes of one commit since its predecessor on the branch, or a part of them."""
-
-    commit: Commit
-    changes: tuple[Change, ...]
-    is_complete: bool = True
-    """Whether these are the last changes of the commit."""
-    schema_events: tuple[SchemaEvent, ...] = ()
-    """The schema changes of the commit, before its changes of rows."""
-    cursor: str = ""
-    """The position after this block."""
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("commit_id", "branch", "version", "created_at", "actor")
-        return {
-            **{name: getattr(self.commit, name) for name in names},
-            "schema_events": [event.to_json() for event in self.schema_events],
-            "changes": [change.to_json() for change in self.changes],
-            "is_complete": self.is_complete,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class ChangePage:
-    """A page of the feed, and the cursor of the next."""
-
-    __repr__ = brief
-
-    blocks: tuple[ChangeBlock, ...]
-    cursor: str
-    caught_up: bool
-    """Whether there were no further changes when the page was read."""
+    row: CommitRow
+    parent: CommitRow | None
+    states: tuple[SchemaSnapshot | None, SchemaSnapshot] | None = None
+    """Before and after, as the reader sees them; looked up only if the reader may not see all."""
 
     @property
-    def changes(self) -> tuple[Change, ...]:
-        return tuple(change for block in self.blocks for change in block.changes)
+    def is_whole(self) -> bool:
+        return self.states is None or is_seen_whole(*self.states)
 
-    @property
-    def schema_events(self) -> tuple[SchemaEvent, ...]:
-        return tuple(event for block in self.blocks for event in block.schema_events)
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The wanted content of a commit, in order: schema events, then changes by type."""
-
-    events: tuple[SchemaEvent, ...]
-    tables: tuple[tuple[EntityType, TableChanges], ...]
-    wanted: ChangeFilter
-
-    @property
-    def size(self) -> int:
-        counts = (counts_of(changes, self.wanted).affected for _, changes in self.tables)
-        return len(self.events) + sum(counts)
-
-    def some(self, offset: int, most: int) -> tuple[tuple[SchemaEvent, ...], list[Change]]:
-        """At most ``most`` events and changes from an offset on."""
-        events = self.events[offset : offset + most]
-        offset, most = max(0, offset - len(self.events)), most - len(events)
-        changes: list[Change] = []
-        for entity_type, rows in self.tables:
-            size = counts_of(rows, self.wanted).affected
-            if offset < size and len(changes) < most:
-                changes += changes_of(entity_type, rows, self.wanted, offset, most - len(changes))
-            offset = max(0, offset - size)
-        return events, changes
+    def mark(self, *, is_done: bool) -> str:
+        """The mark of a cursor after this commit, or inside of it."""
+        if self.states is None:
+            return ""
+        before, after = (None if state is None else state.view for state in self.states)
+        if is_done:
+            return view_mark(after)
+        return "" if self.is_whole else f"{view_mark(before)}.{view_mark(after)}"
 
 
 class Feed:
-    """The changes of one branch."""
+    """The changes of one branch, as a reader sees them."""
 
     def __init__(
-        self, store: GraphStore, schema: SchemaAt, branch: str | None, wanted: ChangeFilter
+        self,
+        store: GraphStore,
+        schema: SchemaAt,
+        branch: str | None,
+        wanted: ChangeFilter,
+        view_at: ViewAt | None = None,
     ) -> None:
+        """Without ``view_at`` the reader sees everything."""
         self._store = store
         self._schema = schema
+        self._view_at = view_at
         self._branch = branch
         self._history = History(store)
         self._wanted = wanted
@@ -194,7 +99,7 @@ class Feed:
                 f"invalid start '{where}' of a change feed",
                 hint="expected beginning, now or after:<commit>",
             )
-        return self._end(Cursor(self._branch, commit))
+        return self._end(Cursor(self._branch, commit, view=None))
 
     def page(self, cursor: Cursor, limit: int, until: str | None = None) -> ChangePage:
         """The next events and changes, at most ``limit``; a commit without any is skipped.
@@ -215,16 +120,17 @@ class Feed:
         for row, parent in self._commits_after(cursor):
             if not left:
                 return ChangePage(tuple(blocks), position.text(), False)
-            content = self._content(row, parent, wanted)
+            step, content = self._read(row, parent, position, wanted)
             events, changes = content.some(position.offset, left)
             count = len(events) + len(changes)
             left -= count
             offset = position.offset + count
             done = offset >= content.size
+            mark = step.mark(is_done=done)
             if done:
-                position = self._end(Cursor(self._branch, row.commit_id), wanted)
+                position = self._end(Cursor(self._branch, row.commit_id, view=mark), wanted)
             else:
-                position = Cursor(self._branch, position.commit, offset, wanted.text())
+                position = Cursor(self._branch, position.commit, offset, wanted.text(), mark)
             if count:
                 commit = commit_of(row)
                 blocks.append(ChangeBlock(commit, tuple(changes), done, events, position.text()))
@@ -232,6 +138,8 @@ class Feed:
                 return ChangePage(tuple(blocks), position.text(), False)
             if row.commit_id == until:
                 break
+        if position is cursor:
+            position = self._at_end(cursor)
         return ChangePage(tuple(blocks), position.text(), True)
 
     def _end(self, cursor: Cursor, wanted: ChangeFilter | None = None) -> Cursor:
@@ -251,6 +159,48 @@ class Feed:
                 "cursor was created with a different filter",
                 hint="read to the end of its commit with the same filter first",
             )
+
+        if self._view_at is None and cursor.view:
+            raise _view_changed()
+
+    # -- views -------------------------------------------------------------------------
+
+    def _step(self, row: CommitRow, parent: CommitRow | None, position: Cursor) -> _Step:
+        """A commit as the reader sees it who has read up to a position.
+
+        The state before the first commit of a branch is that of another branch. The reader has seen
+        it as either of the two shows it.
+        """
+        if self._view_at is None:
+            return _Step(row, parent)
+        after = self._under_schema(row, row.branch)
+        befores: list[SchemaSnapshot | None] = [None]
+        if parent is not None:
+            branches = dict.fromkeys([row.branch, parent.branch])
+            befores = [self._under_schema(parent, branch) for branch in branches]
+        for before in befores:
+            step = _Step(row, parent, (before, after))
+            view = None if before is None else before.view
+            mark = step.mark(is_done=False) if position.offset else view_mark(view)
+            if position.view in (None, mark):
+                return step
+        raise _view_changed()
+
+    def _at_end(self, cursor: Cursor) -> Cursor:
+        """A cursor after the newest commit, with the mark of its view."""
+        if self._view_at is None:
+            return replace(cursor, view="")
+        chain = self.chain()
+        if not chain or cursor.commit is None:
+            return replace(cursor, view="")
+        branches = dict.fromkeys([self._branch, chain[-1].branch])
+        states = [self._under_schema(chain[-1], branch) for branch in branches]
+        marks = [view_mark(state.view) for state in states]
+        if cursor.view is None:
+            return replace(cursor, view=marks[0])
+        if cursor.view not in marks:
+            raise _view_changed()
+        return cursor
 
     # -- types of the filter -----------------------------------------------------------
 
@@ -289,7 +239,8 @@ class Feed:
         for position, row in enumerate(chain):
             if row.commit_id == end.commit:
                 before = commit_before(chain, position)
-                content = self._content(row, before, self._resolved(end))
+                position_before = Cursor(self._branch, None, view=None)
+                _, content = self._read(row, before, position_before, self._resolved(end))
                 starts = range(0, content.size, most)
                 return row, ((start, *content.some(start, most)) for start in starts)
         raise CommitNotFound(f"commit '{end.commit}' not found", details={"commit_id": end.commit})
@@ -327,8 +278,8 @@ class Feed:
         for position in range(len(chain) - 1, -1, -1):
             row, parent = chain[position], commit_before(chain, position)
             try:
-                self._state(row)
-                oldest = Cursor(self._branch, row.commit_id)
+                mark = view_mark(self._under_schema(row, row.branch).view)
+                oldest = Cursor(self._branch, row.commit_id, view=mark)
                 if not self._is_readable(row, parent):
                     break
             except (HistoryGone, StorageMissing, CommitNotFound):
@@ -343,6 +294,9 @@ class Feed:
         A hard drop removes them, whatever their age.
         """
         if recorded_events(row):
+            step = self._step(row, parent, Cursor(self._branch, None, view=None))
+            if not step.is_whole:
+                self._content(step, ChangeFilter())
             return True
         after = self._state(row)
         before = None if parent is None else self._state(parent)
@@ -356,39 +310,70 @@ class Feed:
 
     # -- changes -------------------------------------------------------------------------
 
-    def _content(self, row: CommitRow, parent: CommitRow | None, wanted: ChangeFilter) -> _Content:
-        events = recorded_events(row)
-        if events:
-            # The events describe everything that an apply does to rows, even if those were removed.
-            return _Content(tuple(filter(wanted.takes_event, events)), (), wanted)
+    def _read(
+        self, row: CommitRow, parent: CommitRow | None, position: Cursor, wanted: ChangeFilter
+    ) -> tuple[_Step, CommitContent]:
+        """A commit after a position, and its wanted content."""
         try:
-            before = None if parent is None else self._under_schema(parent)
-            after = self._under_schema(row)
-            between = events_between(None if before is None else before.schema, after.schema)
-            tables = tuple(
-                restricted(table_changes(self._store, before, after, wanted), written_ids(row))
-            )
+            step = self._step(row, parent, position)
+            return step, self._content(step, wanted)
+        except ViewChanged:
+            raise
         except (HistoryGone, StorageMissing) as error:
             message = f"the changes of commit '{row.commit_id}' were removed by cleanup"
             raise self._gap(message, row.commit_id, self.chain()) from error
-        return _Content(tuple(filter(wanted.takes_event, between)), tables, wanted)
 
-    def _under_schema(self, row: CommitRow) -> SchemaSnapshot:
+    def _content(self, step: _Step, wanted: ChangeFilter) -> CommitContent:
+        events = recorded_events(step.row)
+        tables: Iterable[tuple[EntityType, TableChanges]] = ()
+        if not events:
+            before, after = step.states or self._states(step)
+            events = tuple(events_between(None if before is None else before.schema, after.schema))
+            if step.is_whole:
+                changes = table_changes(self._store, before, after, wanted)
+                tables = restricted(changes, written_ids(step.row))
+            else:
+                tables = self._visible(step.row, VisibleChanges(self._store, before, after), wanted)
+        elif step.states is not None and not step.is_whole:
+            # The events describe everything that an apply does to rows, even if those were removed;
+            # but it may also change which rows are visible.
+            tables = VisibleChanges(self._store, *step.states, events).tables(wanted)
+        return CommitContent(tuple(filter(wanted.takes_event, events)), tuple(tables), wanted)
+
+    def _visible(
+        self, row: CommitRow, changes: VisibleChanges, wanted: ChangeFilter
+    ) -> Iterator[tuple[EntityType, TableChanges]]:
+        """The visible changes of a commit; of a group, those of the member."""
+        group = group_of(row)
+        if group is None:
+            return changes.tables(wanted)
+        chain = self.chain()
+        position = [other.commit_id for other in chain].index(row.commit_id)
+        members = group_members(chain, position)
+        ids = [written_ids(member) or {} for member in members]
+        return changes.tables_of_member(wanted, ids, members.index(row))
+
+    def _states(self, step: _Step) -> tuple[SchemaSnapshot | None, SchemaSnapshot]:
+        parent = step.parent
+        before = None if parent is None else self._under_schema(parent, parent.branch)
+        return before, self._under_schema(step.row, step.row.branch)
+
+    def _under_schema(self, row: CommitRow, branch: str | None) -> SchemaSnapshot:
+        """The state of a commit, as a branch that has it shows it to the reader."""
         snapshot = self._state(row)
-        return SchemaSnapshot(snapshot, self._schema(snapshot))
+        schema = self._schema(snapshot)
+        view = WHOLE if self._view_at is None else self._view_at(branch, schema.catalog)
+        return SchemaSnapshot(snapshot, schema, view)
 
     def _state(self, row: CommitRow) -> Snapshot:
         return self._history.snapshot_of(row.commit_id)
 
 
-def first_parents(store: GraphStore, branch: str | None, commit_id: str | None) -> list[CommitRow]:
-    """A commit of a branch and its first parents, oldest first."""
-    commits = {row.commit_id: row for row in store.manifest(branch).commits()}
-    chain: list[CommitRow] = []
-    while commit_id in commits:
-        chain.append(commits[commit_id])
-        commit_id = chain[-1].parent
-    return chain[::-1]
+def _view_changed() -> ViewChanged:
+    return ViewChanged(
+        "the cursor was made under another view of the graph",
+        hint="the policy or the actor has changed; start again from a new baseline",
+    )
 
 
 def baseline_record(

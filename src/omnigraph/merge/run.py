@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from functools import partial
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from omnigraph.commit.ancestry import MergeLineage
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.group_members import WrittenIds, commit_before, written_ids
-from omnigraph.commit.history import History
+from omnigraph.commit.history import History, first_parents
 from omnigraph.commit.metadata import MERGE
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.protocol import commit_write
@@ -29,10 +29,10 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.merge.bases import Ancestry, AncestryGap, MergeState, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
-from omnigraph.merge.feed import first_parents
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge, stage_merge
 from omnigraph.records import dataclass
 from omnigraph.representation import brief, counts_html
+from omnigraph.write.row_security import with_incident_edges
 
 _LOG = logger(__name__)
 
@@ -89,6 +89,8 @@ class MergeOptions:
     dry_run: bool = False
     actor: str | None = None
     delete_branch: bool = False
+    require_view: Callable[[str | None, Iterable[str]], None] | None = None
+    """Raises unless the actor sees all rows of some tables on a branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +139,16 @@ class _Merge:
         self._find_base = find_base
         self._extra = dict(extra or {})
         self._ids = ids
+        self._branches: set[str | None] = set()
+        """The branches whose rows the merge reads."""
         self._touches = frozenset(changed_tables(catalog, base.state, source, base.gap, ids))
 
     def run(self, kind: WriterKind, into: str | None, head: str | None = None) -> MergeReport:
         """Commit the merge, with the head of a merged branch, or preview it on the newest state."""
         report = MergeReport(Outcome.MERGED, *self._names, None)
+        self._branches = {self._source.branch, into}
+        if isinstance(self.base.state, Snapshot) and self._find_base is None:
+            self._branches.add(self.base.state.branch)
         if self._options.dry_run:
             target = self._store.manifest(into).current()
             plan = self._make_plan(target)
@@ -173,6 +180,7 @@ class _Merge:
         if self._find_base is not None and _head(target) != self.base.onto:
             # Another process may have merged the source, and later commits changed its rows again.
             self.base = self._find_base(target)
+        self._require_view()
         base, gap = self.base.state, self.base.gap
         plan = plan_merge(
             self._store, self._catalog, base, self._source, target, self._resolution, gap, self._ids
@@ -180,6 +188,16 @@ class _Merge:
         self._resolution.check_used()
         self._counts = plan.counts
         return plan
+
+    def _require_view(self) -> None:
+        """Refuse an actor that does not see all rows which the merge may change or report."""
+        require = self._options.require_view
+        if require is None:
+            return
+        state, gap = self.base.state, self.base.gap
+        tables = changed_tables(self._catalog, state, self._source, gap, self._ids)
+        for branch in self._branches:
+            require(branch, with_incident_edges(self._catalog, tables))
 
     def _prepare(self, view: WriteView) -> PreparedWrite:
         plan = self._make_plan(view.snapshot)

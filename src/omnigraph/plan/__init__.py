@@ -16,6 +16,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.lower import lower
 from omnigraph.plan.nodes import MutationPlan, Plan, ReadPlan
 from omnigraph.plan.rules import optimize
+from omnigraph.plan.rules.restrict import restrict
 
 __all__ = [
     "Expect",
@@ -53,7 +54,17 @@ def compile_query(
     >>> [column.name for column in plan.columns]
     ['p.name']
     """
-    source = as_source(source, "<query>")
+    return compile_restricted(catalog, as_source(source, "<query>"), name, Expect(expect))
+
+
+def compile_restricted(
+    catalog: Catalog,
+    source: Source,
+    name: str | None,
+    expect: Expect,
+    restricted: frozenset[str] = frozenset(),
+) -> Plan:
+    """``compile_query`` for an actor who sees only a part of some tables, by table key."""
     query = select_query(read_queries(source), name)
     if expect == Expect.READ and query.is_mutation:
         raise InputError(
@@ -65,9 +76,14 @@ def compile_query(
             "mutation execution called on a read query; use query instead",
             hint=f"`{query.name}` only reads",
         )
-    return plan_query(catalog, source, query)
+    return plan_query(catalog, source, query, restricted)
 
 
-def plan_query(catalog: Catalog, source: Source, query: ast.Query) -> Plan:
+def plan_query(
+    catalog: Catalog,
+    source: Source,
+    query: ast.Query,
+    restricted: frozenset[str] = frozenset(),
+) -> Plan:
     """The optimised plan of one query of a parsed text."""
-    return optimize(lower(check_query(catalog, source, query), source))
+    return optimize(restrict(lower(check_query(catalog, source, query), source), restricted))

@@ -66,8 +66,10 @@ def step_binder(step: PlanStep) -> StepBinder:
     if not isinstance(step, NodeScan):
         return lambda values: step.map_exprs(lambda expr: bind_expr(expr, values))
     binders = tuple(map(binder, step.filters))
-    variable, type_name = step.variable, step.type_name
-    return lambda values: NodeScan(variable, type_name, tuple([b(values) for b in binders]))
+    variable, type_name, visible = step.variable, step.type_name, step.visible
+    return lambda values: NodeScan(
+        variable, type_name, tuple([b(values) for b in binders]), visible
+    )
 
 
 def binder(expr: typed.TypedExpr) -> Binder:

@@ -18,6 +18,7 @@ class BlockNode:
     variable: str
     type_name: str
     filters: tuple[typed.TypedExpr, ...]
+    visible: typed.Visible | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class BlockEdge:
     max_hops: int
     variable: str | None
     filters: tuple[typed.TypedExpr, ...]
+    through: typed.Visible | None = None
 
     def canonical(self) -> BlockEdge:
         """The same traversal; without a direction, its ends in alphabetical order."""
@@ -79,10 +81,12 @@ class Block:
             match step:
                 case NodeScan():
                     nodes[step.variable] = BlockNode(
-                        step.variable, step.type_name, _sorted(step.filters)
+                        step.variable, step.type_name, _sorted(step.filters), step.visible
                     )
                 case Expand():
-                    nodes[step.dst] = BlockNode(step.dst, step.dst_type, _sorted(step.dst_filters))
+                    nodes[step.dst] = BlockNode(
+                        step.dst, step.dst_type, _sorted(step.dst_filters), step.dst_visible
+                    )
                     edges.append(_edge(step))
                 case Connect():
                     edges.append(_edge(step))
@@ -115,6 +119,7 @@ def _edge(step: Expand | Connect) -> BlockEdge:
         step.max_hops,
         step.edge_variable,
         _sorted(step.edge_filters),
+        step.through,
     )
     if step.direction is Direction.IN:
         edge = replace(edge, src=step.dst, dst=step.src)

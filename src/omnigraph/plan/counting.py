@@ -123,7 +123,7 @@ def _merged(block: Block, same: Mapping[str, str]) -> Block:
         filters = tuple(change(condition) for condition in node.filters)
         if kept in nodes:
             filters = tuple(dict.fromkeys((*nodes[kept].filters, *filters)))
-        nodes[kept] = BlockNode(kept, node.type_name, filters)
+        nodes[kept] = BlockNode(kept, node.type_name, filters, node.visible)
     edges = [
         replace(
             edge,

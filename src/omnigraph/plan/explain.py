@@ -82,15 +82,15 @@ def _step_lines(step: PlanStep, depth: int) -> list[str]:
     inner = _INDENT * (depth + 1)
     match step:
         case NodeScan():
-            lines = [f"{pad}scan ${step.variable}: {step.type_name}"]
+            lines = [f"{pad}scan {_seen(step.visible)}${step.variable}: {step.type_name}"]
             return lines + [f"{inner}where {show(condition)}" for condition in step.filters]
         case Expand():
             target = f"${step.dst}: {step.dst_type}"
-            lines = [f"{pad}expand ${step.src} {_arrow(step)} {target}"]
+            lines = [f"{pad}expand {_seen(step.through)}${step.src} {_arrow(step)} {target}"]
             conditions = (*step.dst_filters, *step.edge_filters)
             return lines + [f"{inner}where {show(condition)}" for condition in conditions]
         case Connect():
-            lines = [f"{pad}connect ${step.src} {_arrow(step)} ${step.dst}"]
+            lines = [f"{pad}connect {_seen(step.through)}${step.src} {_arrow(step)} ${step.dst}"]
             return lines + [f"{inner}where {show(condition)}" for condition in step.edge_filters]
         case RowFilter():
             return [f"{pad}filter {show(step.condition)}"]
@@ -112,11 +112,17 @@ def _step_lines(step: PlanStep, depth: int) -> list[str]:
                 lines += _step_lines(nested, depth + 1)
             return lines
         case Intersect():
-            legs = ", ".join(f"${leg.src} {_leg_arrow(leg)}" for leg in step.legs)
+            legs = ", ".join(
+                f"{_seen(leg.through)}${leg.src} {_leg_arrow(leg)}" for leg in step.legs
+            )
             lines = [f"{pad}intersect {legs} ${step.dst}: {step.dst_type}"]
             return lines + [f"{inner}where {show(condition)}" for condition in step.dst_filters]
         case _:
             raise TypeError(f"explain does not know {type(step).__name__}")
+
+
+def _seen(mark: typed.Visible | None) -> str:
+    return "" if mark is None else "visible "
 
 
 def _arrow(step: Expand | Connect) -> str:
@@ -214,6 +220,7 @@ def _step_json(step: PlanStep) -> dict[str, Any]:
                 "variable": step.variable,
                 "type": step.type_name,
                 "filters": [show(condition) for condition in step.filters],
+                **_restricted(step.visible),
             }
         case Expand():
             return {
@@ -250,7 +257,12 @@ def _step_json(step: PlanStep) -> dict[str, Any]:
             return {
                 "op": "intersect",
                 "legs": [
-                    {"src": leg.src, "edge": leg.edge_type, "direction": str(leg.direction)}
+                    {
+                        "src": leg.src,
+                        "edge": leg.edge_type,
+                        "direction": str(leg.direction),
+                        **_restricted(leg.through),
+                    }
                     for leg in step.legs
                 ],
                 "dst": step.dst,
@@ -271,7 +283,12 @@ def _edge_json(step: Expand | Connect) -> dict[str, Any]:
         "max_hops": step.max_hops,
         "edge_variable": step.edge_variable,
         "edge_filters": [show(condition) for condition in step.edge_filters],
+        **_restricted(step.through),
     }
+
+
+def _restricted(mark: typed.Visible | None) -> dict[str, bool]:
+    return {} if mark is None else {"visible": True}
 
 
 # -- expressions ------------------------------------------------------------------------------
@@ -314,6 +331,8 @@ def show(expr: typed.TypedExpr) -> str:
             return expr.name
         case typed.ListOf():
             return f"[{', '.join(map(show, expr.items))}]"
+        case typed.Visible():
+            return "visible"
         case typed.Compare():
             return f"{_operand(expr.left)} {expr.op} {_operand(expr.right)}"
         case typed.Membership():

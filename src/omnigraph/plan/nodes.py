@@ -21,7 +21,7 @@ from omnigraph.lang.query.checked import (
     SortKey,
     StatementKind,
 )
-from omnigraph.lang.query.typed import Output, TypedExpr
+from omnigraph.lang.query.typed import Output, TypedExpr, Visible
 from omnigraph.lang.types import PropType
 from omnigraph.records import dataclass
 
@@ -116,6 +116,7 @@ class NodeScan(PlanStep):
     variable: str
     type_name: str
     filters: tuple[TypedExpr, ...] = ()
+    visible: Visible | None = None
 
     def introduced(self) -> tuple[str, ...]:
         return (self.variable,)
@@ -125,7 +126,8 @@ class NodeScan(PlanStep):
 class Expand(PlanStep):
     """Bind a new variable to the nodes reached from a bound one; each target once per source.
 
-    With an ``edge_variable`` there is one row for each edge instead.
+    With an ``edge_variable`` there is one row for each edge instead. With ``through`` all edges and
+    nodes on the way, and those bound, are visible; ``dst_visible`` is for a scan in its stead.
     """
 
     src: str
@@ -138,6 +140,8 @@ class Expand(PlanStep):
     dst_filters: tuple[TypedExpr, ...] = ()
     edge_variable: str | None = None
     edge_filters: tuple[TypedExpr, ...] = ()
+    dst_visible: Visible | None = None
+    through: Visible | None = None
 
     def introduced(self) -> tuple[str, ...]:
         return (self.dst,) if self.edge_variable is None else (self.dst, self.edge_variable)
@@ -158,6 +162,7 @@ class Connect(PlanStep):
     max_hops: int
     edge_variable: str | None = None
     edge_filters: tuple[TypedExpr, ...] = ()
+    through: Visible | None = None
 
     def introduced(self) -> tuple[str, ...]:
         return () if self.edge_variable is None else (self.edge_variable,)
@@ -206,6 +211,7 @@ class Leg:
     src: str
     edge_type: str
     direction: Direction
+    through: Visible | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +222,7 @@ class Intersect(PlanStep):
     dst: str
     dst_type: str
     dst_filters: tuple[TypedExpr, ...] = ()
+    dst_visible: Visible | None = None
 
     def introduced(self) -> tuple[str, ...]:
         return (self.dst,)
@@ -233,8 +240,13 @@ class Intersect(PlanStep):
                 1,
                 1,
                 self.dst_filters,
+                dst_visible=self.dst_visible,
+                through=first.through,
             ),
-            tuple(Connect(leg.src, self.dst, leg.edge_type, leg.direction, 1, 1) for leg in others),
+            tuple(
+                Connect(leg.src, self.dst, leg.edge_type, leg.direction, 1, 1, through=leg.through)
+                for leg in others
+            ),
         )
 
 

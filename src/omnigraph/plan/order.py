@@ -255,13 +255,18 @@ class _BlockOrder(BlockCosts):
         node, edges = self._block.nodes[name], self._joined(bound, name)
         plain = [edge for edge in edges if edge.is_plain]
         if not edges:
-            yield NodeScan(name, node.type_name, node.filters)
+            yield NodeScan(name, node.type_name, node.filters, node.visible)
         elif len(plain) > 1:
             legs = [
-                Leg(edge.other(name), edge.edge_type, edge.direction_from(edge.other(name)))
+                Leg(
+                    edge.other(name),
+                    edge.edge_type,
+                    edge.direction_from(edge.other(name)),
+                    edge.through,
+                )
                 for edge in plain
             ]
-            yield Intersect(tuple(legs), name, node.type_name, node.filters)
+            yield Intersect(tuple(legs), name, node.type_name, node.filters, node.visible)
             edges = [edge for edge in edges if not edge.is_plain]
             yield from map(_connect, edges)
         else:
@@ -322,6 +327,8 @@ def _expand(edge: BlockEdge, start: str, node: BlockNode) -> Expand:
         node.filters,
         edge.variable,
         edge.filters,
+        node.visible,
+        edge.through,
     )
 
 
@@ -335,4 +342,5 @@ def _connect(edge: BlockEdge) -> Connect:
         edge.max_hops,
         edge.variable,
         edge.filters,
+        edge.through,
     )

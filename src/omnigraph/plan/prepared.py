@@ -20,7 +20,7 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query import typed
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.values.arrow import arrow_field
-from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_query
+from omnigraph.plan import Expect, MutationPlan, ReadPlan, compile_restricted
 from omnigraph.plan.bind import StepBinder, bind, bind_expr, step_binder
 from omnigraph.plan.live import final_variables, is_aggregate, live_after, needs_counts
 from omnigraph.plan.nodes import (
@@ -35,7 +35,9 @@ from omnigraph.plan.nodes import (
     variable_types,
 )
 from omnigraph.plan.order import order_steps
+from omnigraph.plan.rules.restrict import check_marks
 from omnigraph.plan.statistics import TableStatistics, text_key
+from omnigraph.plan.view import WHOLE, View
 from omnigraph.records import dataclass
 
 T = TypeVar("T")
@@ -65,9 +67,11 @@ class PlanInfo:
     has_search: bool
     scanned: tuple[str, ...]
     """The columns to read for a plan that only scans one type."""
+    restricted: frozenset[str]
+    """The restricted tables of the views that the plan is for."""
 
     @classmethod
-    def of(cls, plan: ReadPlan) -> PlanInfo:
+    def of(cls, plan: ReadPlan, restricted: frozenset[str] = frozenset()) -> PlanInfo:
         types, edge_types = variable_types(plan.pipeline)
         fused = any(isinstance(p, typed.Rrf) for c in plan.columns for p in typed.walk(c.expr))
         return cls(
@@ -82,6 +86,7 @@ class PlanInfo:
             not (plan.order or plan.distinct or is_aggregate(plan) or fused),
             any(isinstance(p, _SEARCHES) for e in plan.exprs() for p in typed.walk(e)),
             tuple(sorted(_scanned(plan))),
+            restricted,
         )
 
 
@@ -121,6 +126,15 @@ class PreparedQuery:
 
     _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def was_large(self) -> bool:
+        """Whether the last run had many rows; a hint only, because parameters differ."""
+        return bool(self._derived.get("was_large"))
+
+    def note_size(self, *, is_large: bool) -> None:
+        """Remember whether a run had many rows."""
+        self._derived["was_large"] = is_large
+
     def once(self, name: str, derive: Callable[[ReadPlan], T]) -> T:
         """Something that depends on the plan but not on its parameters; computed once."""
         if name not in self._derived:
@@ -129,7 +143,10 @@ class PreparedQuery:
         return value
 
     @classmethod
-    def of(cls, catalog: Catalog, plan: ReadPlan) -> PreparedQuery:
+    def of(
+        cls, catalog: Catalog, plan: ReadPlan, restricted: frozenset[str] = frozenset()
+    ) -> PreparedQuery:
+        """``restricted`` are the tables of which the actor sees only a part."""
         types, _ = variable_types(plan.pipeline)
         by_id = replace(
             plan, pipeline=tuple(_by_id(step, catalog, types) for step in plan.pipeline)
@@ -141,7 +158,10 @@ class PreparedQuery:
             if any(map(_is_open, step.exprs()))
         ]
         is_output_open = any(map(_is_open, ready.output_exprs()))
-        return cls(plan, ready, PlanInfo.of(ready), tuple(open_steps), is_output_open)
+        if restricted:
+            check_marks(ready, restricted)
+        info = PlanInfo.of(ready, restricted)
+        return cls(plan, ready, info, tuple(open_steps), is_output_open)
 
     def ordered(self, catalog: Catalog, statistics: TableStatistics) -> PreparedQuery:
         """The query with its steps in the best order for a snapshot.
@@ -150,7 +170,8 @@ class PreparedQuery:
         """
         ordered = self._orders.get(statistics)
         if ordered is None:
-            ordered = PreparedQuery.of(catalog, order_steps(self.plan, statistics))
+            plan = order_steps(self.plan, statistics)
+            ordered = PreparedQuery.of(catalog, plan, self.info.restricted)
             if len(self._orders) >= _MOST_ORDERS:
                 self._orders.clear()
             self._orders[statistics] = ordered
@@ -215,41 +236,60 @@ _MOST = 256
 _MOST_ORDERS = 16
 
 
+_Key = tuple[str, str, str | None, str, frozenset[str]]
+
+
 class CompiledQueries:
-    """Plans by text, name and schema. Safe to share between threads."""
+    """Plans by text, name, schema and restricted tables. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._plans: OrderedDict[tuple[str, str, str | None, str], PreparedQuery | MutationPlan] = (
-            OrderedDict()
-        )
+        self._plans: OrderedDict[_Key, PreparedQuery | MutationPlan] = OrderedDict()
         self.hits = 0
         self.misses = 0
 
-    def read(self, catalog: Catalog, source: Source, name: str | None) -> PreparedQuery:
-        """The plan of a query that reads."""
-        plan = self._plan(catalog, source, name, Expect.READ)
+    def read(
+        self, catalog: Catalog, source: Source, name: str | None, view: View = WHOLE
+    ) -> PreparedQuery:
+        """The plan of a query that reads what a view shows."""
+        plan = self._plan(catalog, source, name, Expect.READ, view.restricted)
         if not isinstance(plan, PreparedQuery):
             raise InternalError("a read compiled to something else")
         return plan
 
+    def cached_read(self, catalog: Catalog, text: str, name: str | None) -> PreparedQuery | None:
+        """The plan of a query that reads everything, if it was compiled before."""
+        key = (catalog.schema_hash, text, name, Expect.READ.value, WHOLE.restricted)
+        with self._lock:
+            plan = self._plans.get(key)
+            if not isinstance(plan, PreparedQuery):
+                return None
+            self._plans.move_to_end(key)
+            self.hits += 1
+            return plan
+
     def any(
-        self, catalog: Catalog, source: Source, name: str | None
+        self, catalog: Catalog, source: Source, name: str | None, view: View = WHOLE
     ) -> PreparedQuery | MutationPlan:
-        """The plan of a query that reads or writes."""
-        return self._plan(catalog, source, name, Expect.ANY)
+        """The plan of a query that reads what a view shows, or writes."""
+        return self._plan(catalog, source, name, Expect.ANY, view.restricted)
 
     def mutation(self, catalog: Catalog, source: Source, name: str | None) -> MutationPlan:
         """The plan of a query that writes."""
-        plan = self._plan(catalog, source, name, Expect.MUTATION)
+        plan = self._plan(catalog, source, name, Expect.MUTATION, WHOLE.restricted)
         if not isinstance(plan, MutationPlan):
             raise InternalError("a mutation compiled to something else")
         return plan
 
     def _plan(
-        self, catalog: Catalog, source: Source, name: str | None, expect: Expect
+        self,
+        catalog: Catalog,
+        source: Source,
+        name: str | None,
+        expect: Expect,
+        restricted: frozenset[str],
     ) -> PreparedQuery | MutationPlan:
-        key = (catalog.schema_hash, source.text, name, expect.value)
+        key = (catalog.schema_hash, source.text, name, expect.value, restricted)
         with self._lock:
             cached = self._plans.get(key)
             if cached is not None:
@@ -257,8 +297,12 @@ class CompiledQueries:
                 self.hits += 1
                 return cached
             self.misses += 1
-        compiled = compile_query(catalog, source, name, expect=expect)
-        plan = PreparedQuery.of(catalog, compiled) if isinstance(compiled, ReadPlan) else compiled
+        compiled = compile_restricted(catalog, source, name, expect, restricted)
+        plan: PreparedQuery | MutationPlan = (
+            PreparedQuery.of(catalog, compiled, restricted)
+            if isinstance(compiled, ReadPlan)
+            else compiled
+        )
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > _MOST:

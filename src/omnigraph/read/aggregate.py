@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 # Up to this many (group, value) pairs, a distinct count uses one flag per pair.
 _MOST_FLAGS = 64_000_000
+# With so many rows for each code, the first half of as many is searched for all codes.
+_ROWS_OF_A_CODE = 32
 
 
 def aggregated(run: Run, plan: ReadPlan, frame: Frame) -> list[pa.Array]:
@@ -72,9 +74,8 @@ def _is_identity(run: Run, frame: Frame, expr: typed.Entity | typed.Column) -> b
 
 def _grouped(columns: Sequence[tuple[Ints, int]], rows: int, check: Check) -> tuple[Ints, Ints]:
     """Returns the group number of each row, and the first row of each group."""
-    codes = np.zeros(rows, np.int64)
-    size = 1
-    for own, count in columns:
+    (codes, size), *others = columns
+    for own, count in others:
         check()
         if size * count > 2**62:
             _, codes = np.unique(codes, return_inverse=True)
@@ -88,6 +89,14 @@ def _grouped(columns: Sequence[tuple[Ints, int]], rows: int, check: Check) -> tu
 def _numbered(codes: Ints, size: int) -> tuple[Ints, Ints]:
     """Renumber codes in the order of their first rows; returns also those rows."""
     rows = len(codes)
+    if size * _ROWS_OF_A_CODE <= rows:
+        # As a rule the first rows have all codes.
+        own, first = _numbered(codes[: size * _ROWS_OF_A_CODE // 2], size)
+        number = np.full(size, -1, np.int64)
+        number[codes[first]] = own[first]
+        groups = number.take(codes)
+        if groups.min() >= 0:
+            return groups, first
     if size <= max(4 * rows, 1024):
         first_of = np.full(size, rows, np.int64)
         np.minimum.at(first_of, codes, np.arange(rows)) if rows < 1024 else _first(first_of, codes)
@@ -159,7 +168,7 @@ def _sums(groups: Ints, values: Ints, weights: Ints | None, count: int) -> Ints:
 
 def _count(run: Run, frame: Frame, expr: typed.Aggregate, groups: Ints, count: int) -> Ints:
     if isinstance(expr.arg, typed.Entity) and not expr.distinct:
-        return _sums(groups, np.ones(frame.rows, np.int64), frame.weights, count)
+        return sums(groups, frame.counts(), count)
     if isinstance(expr.arg, typed.Entity) and expr.arg.variable in frame.nodes:
         return _count_distinct_nodes(frame.nodes[expr.arg.variable], groups, count)
     values = values_of(run, frame, expr.arg)

@@ -131,7 +131,7 @@ def _degrees(run: Run, step: Expand | Connect, frame: Frame, live: frozenset[str
         and step.dst not in live
         and not step.dst_filters
     )
-    source = run.edges(step.edge_type)
+    source = run.visible_edges(step.edge_type, step.through)
     if source is None or is_joined or is_counted:
         return 1
     if source.hops(step) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from omnigraph.plan.view import View
 from omnigraph.read.traversal_cost import TraversalSettings
 from omnigraph.records import dataclass
 
@@ -23,5 +24,7 @@ class QueryContext:
     catalog: Catalog
     snapshot: Snapshot
     topology: Topology
+    view: View
+    """What the actor of the query sees."""
     traversal: TraversalSettings = TraversalSettings()
     embedders: Embedders | None = None

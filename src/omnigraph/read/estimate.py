@@ -56,7 +56,7 @@ def _strategy(run: Run, step: PlanStep, rows: float) -> dict[str, Any]:
         step, _ = step.as_joins()
     if not isinstance(step, Expand | Connect):
         return {}
-    edges = run.edges(step.edge_type)
+    edges = run.visible_edges(step.edge_type, step.through)
     if edges is None:
         return {}
     choice = edges.choice(run.context.traversal, step, round(rows), is_run=False)

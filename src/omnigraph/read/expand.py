@@ -58,8 +58,9 @@ class Traversal:
             unique, sources = np.unique(sources, return_inverse=True)
             adjacency = plain(self.source.look_up(self.direction, unique.astype(np.int32)))
         # The number of neighbours is known before they are materialized.
-        self._guard.hold(int(adjacency.degrees(sources).sum()) * _ROW_BYTES)
-        return adjacency.neighbours(sources)
+        counts = adjacency.degrees(sources)
+        self._guard.hold(int(counts.sum()) * _ROW_BYTES)
+        return adjacency.neighbours(sources, counts)
 
     def edges(self, sources: Sources) -> tuple[Ints, Numbers, Ints]:
         """Every edge of each source: the index of the source, the target, the row of the edge."""
@@ -114,7 +115,7 @@ class Traversal:
     @property
     def is_complete(self) -> bool:
         """Whether it is known that every target exists."""
-        return self.is_cached and self.source.is_complete()
+        return self.source.has_all_ends or (self.is_cached and self.source.is_complete())
 
     def degrees(self, sources: Numbers) -> Ints | None:
         """The number of neighbours, if it is known without materializing them."""
@@ -125,7 +126,7 @@ class Traversal:
 
 def _traversal(run: Run, step: Expand | Connect, frame: Frame) -> tuple[Traversal, Numbers] | None:
     """The traversal of a step from the rows of a frame; ``None`` if nothing can be reached."""
-    source = run.edges(step.edge_type)
+    source = run.visible_edges(step.edge_type, step.through)
     if source is None or not frame.rows:
         return None
     starts = run.numbers(frame, step.src)

@@ -134,10 +134,7 @@ def _grouped(
         seen = np.zeros(int(numbers.max()) + 1, bool)
         seen[numbers] = True
         return np.flatnonzero(seen).astype(np.int32), None
-    if weights is None:
-        counts = np.bincount(numbers)
-    else:
-        counts = sums(numbers, weights, int(numbers.max()) + 1)
+    counts = np.bincount(numbers) if weights is None else sums(numbers, weights, 0)
     # Far faster on flags than on numbers.
     kept = np.flatnonzero(counts > 0)
     return kept.astype(np.int32), counts[kept]
@@ -148,13 +145,13 @@ _MOST = 2.0**63
 
 
 def sums(groups: npt.NDArray[np.integer], weights: Ints, count: int) -> Ints:
-    """The sum of the weights of each group, exactly."""
+    """The sum of the weights of each of ``count`` groups or more, exactly."""
     rough = np.bincount(groups, weights.astype(np.float64), count)
     if not len(rough) or rough.max() < _EXACT:
         # Sums of floats are exact below 2^53.
         return rough.astype(np.int64)
     _refuse_beyond(rough)
-    exact = np.zeros(count, np.int64)
+    exact = np.zeros(len(rough), np.int64)
     np.add.at(exact, groups, weights)
     return exact
 

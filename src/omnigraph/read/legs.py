@@ -94,7 +94,7 @@ def leads_of(run: Run, step: Intersect, frame: Frame) -> Leads | None:
     """What leads the rows of an intersection; ``None`` if nothing has to be divided."""
     legs = []
     for leg in step.legs:
-        source = run.edges(leg.edge_type)
+        source = run.visible_edges(leg.edge_type, leg.through)
         if source is None or (source.cached_index() is None and frame.rows <= FEW_STARTS):
             return None
         legs.append(LegTests(source, str(leg.direction), run.numbers(frame, leg.src)))

@@ -40,6 +40,7 @@ from omnigraph.read.gate import GATE
 from omnigraph.read.limits import ResourceGuard
 from omnigraph.read.scan import scan
 from omnigraph.read.sources import EdgeSource, NodeSource
+from omnigraph.read.tables import SnapshotTables
 from omnigraph.read.values import EvalContext, columns_read, keeps
 from omnigraph.records import dataclass
 
@@ -68,23 +69,25 @@ class StepReport:
     notes: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-class Run(EvalContext):
+class Run(SnapshotTables, EvalContext):
     """The state of one query while it runs; its blocks of rows may run on several threads."""
 
     def __init__(
         self, context: QueryContext, guard: ResourceGuard, info: PlanInfo, *, profiled: bool = False
     ) -> None:
-        self.context = context
+        super().__init__(context)
+        if info.restricted != context.view.restricted:
+            raise InternalError("a plan was made for a view that restricts other tables")
         self.guard = guard
         self.info = info
         self.types, self.edge_types = info.types, info.edge_types
         self.profiled = profiled
         """Whether steps are reported."""
+        self.is_large = False
+        """Whether a step spent its time outside the interpreter."""
         self.reports: list[StepReport] = []
         self._running: list[StepReport] = []
         self._last: StepReport | None = None
-        self._nodes: dict[str, NodeSource | None] = {}
-        self._edges: dict[str, EdgeSource | None] = {}
         self._lock = threading.RLock()
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo[np.bool_]] = {}
@@ -99,32 +102,6 @@ class Run(EvalContext):
         return Searches(self)
 
     # -- tables --------------------------------------------------------------------------
-
-    def nodes(self, type_name: str) -> NodeSource | None:
-        """The nodes of a type; ``None`` if the snapshot is older than the type."""
-        if type_name not in self._nodes:
-            context = self.context
-            node_type = context.catalog.node_types.get(type_name)
-            pin = None if node_type is None else context.snapshot.pin(node_type.table_key)
-            source = None
-            if node_type is not None and pin is not None:
-                source = NodeSource(node_type, pin, context.store, context.topology)
-            return self._nodes.setdefault(type_name, source)
-        return self._nodes[type_name]
-
-    def edges(self, type_name: str) -> EdgeSource | None:
-        """The edges of a type."""
-        if type_name not in self._edges:
-            context = self.context
-            edge_type = context.catalog.edge_types[type_name]
-            pin = context.snapshot.pin(edge_type.table_key)
-            src, dst = self.nodes(edge_type.from_type), self.nodes(edge_type.to_type)
-            source = None
-            if pin is not None and src is not None and dst is not None:
-                ends = (src, dst)
-                source = EdgeSource(edge_type, pin, ends, context.store, context.topology)
-            return self._edges.setdefault(type_name, source)
-        return self._edges[type_name]
 
     def source(self, variable: str) -> NodeSource | EdgeSource | None:
         """The table of a variable."""
@@ -144,11 +121,6 @@ class Run(EvalContext):
         source = self.existing_source(variable)
         assert isinstance(source, NodeSource)
         return source
-
-    def reads(self) -> int:
-        """How often tables were read."""
-        sources = [*self._nodes.values(), *self._edges.values()]
-        return sum(source.reads for source in sources if source is not None)
 
     # -- columns -------------------------------------------------------------------------
 
@@ -259,7 +231,8 @@ class Run(EvalContext):
         """
         self.guard.check()
         if frame.rows > _MANY:
-            GATE.release()
+            self.is_large = True
+            GATE.continue_as_large()
         if self.profiled:
             report = self.report(step)
             self._running.append(report)

@@ -21,6 +21,7 @@ from omnigraph.topology.nodes import NodeIndex
 
 if TYPE_CHECKING:
     from omnigraph.read.run import Run
+    from omnigraph.read.visibility import VisibleNodes
 
 
 def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
@@ -28,6 +29,11 @@ def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
     name, source = step.variable, run.nodes(step.type_name)
     if source is None:
         return Frame(0, {name: np.empty(0, np.int32)})
+    visible = None
+    if step.visible is not None:
+        visible = run.visible_nodes(step.visible)
+        if visible is None or visible.is_empty:
+            return Frame(0, {name: np.empty(0, np.int32)})
     ids: frozenset[str] | None = None
     conditions: list[typed.TypedExpr] = []
     for condition in step.filters:
@@ -39,10 +45,13 @@ def scan(run: Run, step: NodeScan, live: frozenset[str]) -> Frame:
     if ids is not None:
         run.note({"by": "key"})
         frame = _by_key(name, source, sorted(ids))
+        if visible is not None:
+            frame = frame.where(visible.keeps(frame.nodes[name]))
     else:
         pushed = [condition for condition in conditions if pushable(condition)]
         conditions = [condition for condition in conditions if not pushable(condition)]
-        frame = _by_table(run, step, source, pushed, name in live or bool(conditions))
+        is_live = name in live or bool(conditions)
+        frame = _by_table(run, step, source, visible, pushed, is_live)
     for condition in conditions:
         frame = kept_rows(run, frame, condition)
     return frame
@@ -66,6 +75,12 @@ def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] 
         return None
     if source.preferred_index() is not None or not all(map(pushable, filters)):
         return None
+    if step.visible is not None:
+        visible = run.visible_nodes(step.visible)
+        if visible is None or visible.is_empty or not visible.is_pushable:
+            return None
+        assert visible.condition is not None
+        filters = (*filters, visible.condition)
     pushed = filter_expression(typed.And(filters)) if filters else None
     names = list(dict.fromkeys([ID, *run.info.scanned]))
     report = run.report(step)
@@ -84,27 +99,47 @@ def direct_scan(run: Run, plan: ReadPlan, limit: int | None) -> Iterator[Frame] 
 
 
 def _by_table(
-    run: Run, step: NodeScan, source: NodeSource, filters: list[typed.TypedExpr], is_live: bool
+    run: Run,
+    step: NodeScan,
+    source: NodeSource,
+    visible: VisibleNodes | None,
+    filters: list[typed.TypedExpr],
+    is_live: bool,
 ) -> Frame:
     """The nodes that pass pushable filters: from memory if cached, else from storage."""
     name = step.variable
-    index = source.preferred_index() if filters or is_live else source.cached_index()
+    is_read = filters or is_live or visible is not None
+    index = source.preferred_index() if is_read else source.cached_index()
     if index is not None and all(_is_cached(source, index, condition) for condition in filters):
         run.note({"by": "memory"})
-        frame = Frame(index.cache.rows, {name: index.numbers})
+        numbers = index.numbers if visible is None else visible.mask().numbers
+        if visible is not None and not filters and not is_live:
+            # Only the number of nodes matters.
+            return _counted(len(numbers))
+        frame = Frame(len(numbers), {name: numbers})
         for condition in _short_first(source, filters):
             frame = kept_rows(run, frame, condition)
         return frame
     run.note({"by": "storage", "pushed": len(filters)})
+    if not is_read:
+        return _counted(source.rows)
+    if visible is not None and index is None and visible.is_pushable:
+        assert visible.condition is not None
+        filters, visible = [*filters, visible.condition], None
     pushed = filter_expression(typed.And(tuple(filters))) if filters else None
-    if not filters and not is_live:
-        # Only the number of nodes matters.
-        return Frame(1, weights=np.array([source.rows], np.int64)) if source.rows else Frame(0)
     if index is not None:
         rows = _column(run, source.table().scan([], pushed, row_ids=True), "_rowid", pa.uint64())
-        return Frame(len(rows), {name: index.numbers_of_rows(numpy_view(rows))})
-    texts = _column(run, source.table().scan([ID], pushed), ID, pa.string())
-    return Frame(len(texts), {name: source.ids.numbers(texts)})
+        numbers = index.numbers_of_rows(numpy_view(rows))
+    else:
+        texts = _column(run, source.table().scan([ID], pushed), ID, pa.string())
+        numbers = source.ids.numbers(texts)
+    frame = Frame(len(numbers), {name: numbers})
+    return frame if visible is None else frame.where(visible.keeps(numbers))
+
+
+def _counted(rows: int) -> Frame:
+    """So many rows of which only the number matters."""
+    return Frame(1, weights=np.array([rows], np.int64)) if rows else Frame(0)
 
 
 def _short_first(

@@ -21,7 +21,7 @@ from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.limits import Check, unlimited
 from omnigraph.read.order import SortColumn
-from omnigraph.read.search.ranking import DEFAULT_K, bm25, fuse
+from omnigraph.read.search.ranking import DEFAULT_K, bm25, bm25_among, fuse
 from omnigraph.read.search.text import match_set, matches
 from omnigraph.read.search.vector import distances, metric_of, nearest, probes_of
 from omnigraph.storage.tables.search import NOTHING, Hits, RowIds
@@ -168,9 +168,13 @@ class Searches:
         if hits is None:
             query = _text(expr.query)
             table = self._run.existing_source(expr.field.variable).table()
+            column, check = expr.field.name, self._run.guard.check
             hits = NOTHING
-            if query is not None:
-                hits = bm25(table, expr.field.name, query, check=self._run.guard.check)
+            if query is not None and expr.among is not None:
+                texts = self._run.visibility.texts(expr.among.table_key, column, check)
+                hits = bm25_among(table, column, query, texts.row_ids, texts.totals, check)
+            elif query is not None:
+                hits = bm25(table, column, query, check=check)
             self._hits[expr] = hits
         return hits
 
@@ -188,6 +192,16 @@ class Searches:
         if vector is None:
             return NOTHING.row_ids
         prop = source.entity_type.properties[expr.field.name]
+        filters, candidates = step.filters, None
+        if step.visible is not None:
+            visible = self._run.visible_nodes(step.visible)
+            if visible is None or visible.is_empty:
+                return NOTHING.row_ids
+            if visible.is_pushable:
+                assert visible.condition is not None
+                filters = (*filters, visible.condition)
+            else:
+                candidates = visible.row_ids()
         return nearest(
             source.table(),
             prop.name,
@@ -195,7 +209,8 @@ class Searches:
             # Lance allocates memory for the requested number of rows.
             min(plan.limit + (plan.offset or 0), source.rows),
             metric=metric_of(prop),
-            condition=filter_expression(typed.And(step.filters)) if step.filters else None,
+            condition=filter_expression(typed.And(filters)) if filters else None,
+            candidates=candidates,
             ties=True,
             check=self._run.guard.check,
             probes=probes_of(prop),

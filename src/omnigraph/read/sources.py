@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from omnigraph.plan.nodes import Connect, Expand
     from omnigraph.storage.tables.table import Table
     from omnigraph.topology.store import Topology
+    from omnigraph.topology.view_cache import ViewCache
 
 ID = "id"
 # Caching a table of at most this many rows costs less than two lookups.
@@ -76,6 +77,11 @@ class _Source(ABC, Generic[_Type, _Index]):
         self._topology = topology
         self._uses: dict[str, int] = {}
         self._index: _Index | None = None
+
+    @property
+    def views(self) -> ViewCache:
+        """What the views in use show of the tables."""
+        return self._topology.views
 
     def table(self) -> Table:
         GATE.release()
@@ -243,6 +249,8 @@ class EdgeSource(_Source["EdgeType", EdgeIndex]):
     """The edges of one type in one snapshot."""
 
     _index_type = EdgeIndex
+    has_all_ends = False
+    """Whether the ends of every edge that is found are known to exist."""
 
     def __init__(
         self,

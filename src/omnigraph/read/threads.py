@@ -24,14 +24,15 @@ _MOST_WORKERS = 4
 
 
 def _cores() -> int:
-    """The cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
 
 
-WORKERS = min(_cores(), _MOST_WORKERS)
+CORES = _cores()
+"""The cores that this process may use."""
+WORKERS = min(CORES, _MOST_WORKERS)
 """The number of blocks that one query works on at a time."""
 FEWEST = 16
 """Fewer blocks are done by one thread: others would cost as much as they save."""

@@ -17,6 +17,7 @@ from omnigraph.errors import Cancelled, Closed, InputError, InternalError
 from omnigraph.lang.values.arrow import arrow_field
 from omnigraph.lang.values.columns import JsonForm, json_values, python_values
 from omnigraph.result.columns import EntityRef, Link, ResultColumn
+from omnigraph.result.files import FunctionSink
 
 __all__ = ["EntityRef", "JsonForm", "Link", "Result", "ResultColumn"]
 
@@ -165,7 +166,7 @@ class Result:
         from omnigraph.write.destinations import replaced_file
 
         with replaced_file(Path(path)) as write:
-            return self._write(_Sink(write))
+            return self._write(FunctionSink(write))
 
     def _write(self, sink: Any) -> int:
         count = 0
@@ -239,15 +240,29 @@ class Result:
         >>> result.json_rows()[0]
         {'p.name': 'Ada', 'p.age': 36}
         """
+        return [row for rows in self.json_batches(form) for row in rows]
+
+    @public
+    def json_batches(self, form: JsonForm = "native") -> Iterator[list[dict[str, Any]]]:
+        """The rows of ``json_rows``, batch by batch; each batch is computed on demand.
+
+        Raises:
+            InputError: ``form`` is invalid, or two columns have the same name.
+
+        >>> [len(rows) for rows in result.json_batches()]
+        [2]
+        """
         names = self._keys()
-        rows: list[dict[str, Any]] = []
-        for batch in self._stream:
-            columns = (
-                json_values(array, column.type, column.name, form)
-                for array, column in zip(batch.columns, self._columns, strict=True)
-            )
-            rows += (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        return rows
+
+        def batches() -> Iterator[list[dict[str, Any]]]:
+            for batch in self._stream:
+                columns = (
+                    json_values(array, column.type, column.name, form)
+                    for array, column in zip(batch.columns, self._columns, strict=True)
+                )
+                yield [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+        return batches()
 
     @public
     def to_json(self, form: JsonForm = "native") -> str:
@@ -387,6 +402,24 @@ class BatchStream:
             yield batch
             position += 1
 
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """All batches, each of which is forgotten; a later read raises ``Closed``."""
+        with self._lock:
+            batches, self._batches = self._batches, []
+            source, self._source = self._source, None
+            failure = self._failure
+            self._failure = failure or Closed("the rows of this result were written and forgotten")
+        yield from batches
+        if failure is not None:
+            raise failure
+        try:
+            for batch in source or ():
+                if batch.num_rows:
+                    yield self._conforming(batch)
+        finally:
+            if self._release is not None:
+                self._release()
+
     @property
     def complete(self) -> bool:
         """Whether the last batch has been computed."""
@@ -436,17 +469,3 @@ class BatchStream:
                 f"instead of ({', '.join(map(str, schema.types))})"
             )
         return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-
-class _Sink(io.RawIOBase):
-    """Adapts a write function to the file interface that Arrow requires."""
-
-    def __init__(self, write: Callable[[bytes], Any]) -> None:
-        self._write = write
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._write(bytes(data))
-        return len(data)

@@ -82,6 +82,10 @@ class TableCache:
         self._row_ids: RowIds | None = None
         self._row_order: RowIds | None = None
 
+    def rows_by_fragment(self) -> dict[str, int]:
+        """The number of rows of each fragment, by its signature."""
+        return {fragment.signature: fragment.rows for fragment in self.fragments}
+
     def has(self, column: str) -> bool:
         """Whether a column is in memory."""
         return column in self._columns
@@ -141,7 +145,7 @@ class TableCache:
         for entry, fragment in zip(self.entries, self.fragments, strict=True):
             entry.columns[name] = whole.slice(start, fragment.rows)
             start += fragment.rows
-        self.measures.note_column(name, whole)
+        self.measures.note_column(name, whole, self.rows_by_fragment())
         return whole
 
     def codes(self, name: str) -> Codes:

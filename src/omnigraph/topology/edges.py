@@ -29,6 +29,8 @@ _FEW_NEIGHBOURS = 4
 _FEW_BITS, _MOST_BITS = 1 << 23, 1 << 28
 # Fewer pairs than this are looked up without a filter.
 _FEW_TESTS = 4_096
+# From so many rows on, it pays to release the interpreter lock.
+_MANY = 1 << 15
 # The bits of a filter for each edge, at least, and the factors of its hashes: each of them lets one
 # in eight false pairs pass.
 _FILTER_BITS = 16
@@ -36,12 +38,34 @@ _FACTORS = ((0x9E3779B1, 0x85EBCA77), (0xC2B2AE3D, 0x27D4EB2F))
 
 
 def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Expand ranges given by start and length: the owner of each index, and the index."""
-    total = int(counts.sum())
-    owners = np.repeat(np.arange(len(counts)), counts)
-    first = np.cumsum(counts) - counts
-    indices = np.arange(total) + np.repeat(starts - first, counts)
+    """Expand ranges given by start and length: the owner of each index, and the index.
+
+    >>> [array.tolist() for array in spread(np.array([5, 8, 1]), np.array([2, 0, 1]))]
+    [[0, 0, 2], [5, 6, 1]]
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    if total < _MANY:
+        owners = np.repeat(np.arange(len(counts)), counts)
+        return owners, np.arange(total) + np.repeat(starts - ends + counts, counts)
+    # Sums of steps release the interpreter lock; repeating does not, and takes longer.
+    owners = np.bincount(ends[:-1], minlength=total)[:total]
+    np.cumsum(owners, out=owners)
+    if not counts.all():
+        kept = np.flatnonzero(counts)
+        starts, counts, ends = starts.take(kept), counts.take(kept), ends.take(kept)
+    indices = np.ones(total, np.int64)
+    indices[0] = starts[0]
+    indices[ends[:-1]] = starts[1:] - starts[:-1] - counts[:-1] + 1
+    np.cumsum(indices, out=indices)
     return owners, indices
+
+
+def _are_consecutive(starts: Ints, counts: Ints) -> bool:
+    """Whether each range begins where the one before it ends."""
+    if not len(starts) or starts[-1] + counts[-1] - starts[0] != counts.sum():
+        return False
+    return bool((starts[1:] == (starts + counts)[:-1]).all())
 
 
 def _hashes(
@@ -82,7 +106,7 @@ class Adjacency:
     def _of_sorted(cls, pairs: Ints) -> Adjacency:
         pairs = without_repeats(pairs)
         sources = (pairs >> 32).astype(np.int32)
-        return cls(_offsets(sources), (pairs & _LOW).astype(np.int32))
+        return cls(offsets_of(sources), (pairs & _LOW).astype(np.int32))
 
     @classmethod
     def in_either_direction(cls, along: Adjacency, against: Adjacency) -> Adjacency:
@@ -123,16 +147,19 @@ class Adjacency:
         counts: Ints = self._once("counts", lambda: np.diff(self.offsets))
         return counts
 
-    def neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
-        """Every neighbour of each source, with the index of its source in the list."""
+    def neighbours(self, sources: Integers, counts: Ints | None = None) -> tuple[Ints, Numbers]:
+        """Every neighbour of each source, with the index of its source in the list.
+
+        ``counts`` are the degrees of the sources, if they are known.
+        """
         if len(sources) >= _FEW_TESTS and self.most == 1:
             return self._only_neighbours(sources)
-        starts, counts = self.offsets.take(sources, mode="clip"), self.degrees(sources)
-        ends = starts + counts
-        if len(starts) and bool((starts[1:] == ends[:-1]).all()):
-            # Consecutive sources, such as all of them, have consecutive neighbours.
+        starts = self.offsets.take(sources, mode="clip")
+        counts = self.degrees(sources) if counts is None else counts
+        if _are_consecutive(starts, counts):
+            # Such as all sources.
             owners = np.repeat(np.arange(len(starts)), counts)
-            return owners, self.targets[starts[0] : ends[-1]]
+            return owners, self.targets[starts[0] : starts[-1] + counts[-1]]
         owners, indices = spread(starts, counts)
         return owners, self.targets.take(indices)
 
@@ -260,11 +287,17 @@ class EdgeAdjacency:
     def of(cls, src: Numbers, dst: Numbers, rows: Ints) -> EdgeAdjacency:
         order = np.lexsort((rows, dst, src))
         sources = src[order]
-        return cls(_offsets(sources), dst[order], rows[order])
+        return cls(offsets_of(sources), dst[order], rows[order])
 
     @property
     def nbytes(self) -> int:
         return self.offsets.nbytes + self.targets.nbytes + self.rows.nbytes
+
+    def where(self, kept: Mask) -> EdgeAdjacency:
+        """A part of the edges."""
+        counts = np.diff(self.offsets)
+        sources = np.repeat(np.arange(len(counts), dtype=np.int32), counts)[kept]
+        return EdgeAdjacency(offsets_of(sources), self.targets[kept], self.rows[kept])
 
     def degrees(self, sources: Integers) -> Ints:
         """The number of edges of each source."""
@@ -278,7 +311,7 @@ class EdgeAdjacency:
         return owners, self.targets.take(indices), self.rows.take(indices)
 
 
-def _offsets(sources: Numbers) -> Ints:
+def offsets_of(sources: Numbers) -> Ints:
     """The offset of each source; the last entry is for all numbers without edges."""
     count = int(sources[-1]) + 1 if len(sources) else 0
     counts = np.bincount(sources, minlength=count) if len(sources) else np.zeros(0, np.int64)
@@ -318,10 +351,10 @@ class EdgeIndex:
         if before is not None:
             self._extend(before)
         self.cache.measures.note_degrees(
-            self._degrees(OUT, self.src),
-            self._degrees(IN, self.dst),
+            lambda: (self._degrees(OUT, self.src), self._degrees(IN, self.dst)),
             (len(src_ids), len(dst_ids)),
-            src_ids is dst_ids,
+            cache.rows_by_fragment(),
+            same=src_ids is dst_ids,
         )
 
     def _extend(self, before: EdgeIndex) -> None:

@@ -1,15 +1,16 @@
 """Statistics of a table for the planner, measured when its adjacencies and columns are made.
 
 Degrees are counted from the arrays of an index, distinct values estimated from samples of columns.
-What was measured holds for other versions of the table until its size has changed by an eighth. It
-is not kept by fragment: the degrees of a node add up over all fragments, so neither their moments
-nor the number of nodes with edges are sums of those of fragments.
+What was measured holds for other versions of the table until an eighth of the rows are in other
+fragments: rows that were added, removed or replaced. The facts themselves are not kept by fragment:
+the degrees of a node add up over all fragments, so neither their moments nor the number of nodes
+with edges are sums of those of fragments.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -26,26 +27,33 @@ _MOST_CHANGE = 1 / 8
 _DEGREES = ""
 
 Counts = npt.NDArray[np.int64]
+Fragments = Mapping[str, int]
+"""The number of rows of each fragment, by its signature."""
 
 
 class Measures:
     """What was measured of one table. Safe to share between threads: facts are replaced."""
 
-    __slots__ = ("_rows", "facts", "is_stored")
+    __slots__ = ("_measured", "facts", "is_stored")
 
     def __init__(self) -> None:
         self.facts = TableFacts({})
-        self._rows: dict[str, int] = {}
+        self._measured: dict[str, Fragments] = {}
         self.is_stored = True
         """Whether a derived file has these facts."""
 
     @property
     def rows(self) -> int:
         """The number of rows that were measured."""
-        return max(self._rows.values(), default=0)
+        return max((sum(rows.values()) for rows in self._measured.values()), default=0)
+
+    @property
+    def fragments(self) -> int:
+        """The number of fragments that were measured."""
+        return max(map(len, self._measured.values()), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        return {"facts": asdict(self.facts), "rows": self._rows}
+        return {"facts": asdict(self.facts), "fragments": self._measured}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measures:
@@ -54,34 +62,45 @@ class Measures:
         degrees = data["facts"]["degrees"]
         if degrees is not None:
             degrees = Degrees(**{name: _restored(value) for name, value in degrees.items()})
-        measures.facts, measures._rows = TableFacts(columns, degrees), dict(data["rows"])
+        measures.facts = TableFacts(columns, degrees)
+        measures._measured = {name: dict(rows) for name, rows in data["fragments"].items()}
         return measures
 
-    def _holds(self, name: str, rows: int) -> bool:
-        measured = self._rows.get(name)
-        return measured is not None and abs(rows - measured) <= _MOST_CHANGE * measured
+    def _holds(self, name: str, fragments: Fragments) -> bool:
+        measured = self._measured.get(name)
+        if measured is None:
+            return False
+        rows = sum(measured.values())
+        same = sum(measured[signature] for signature in fragments if signature in measured)
+        return max(rows, sum(fragments.values())) - same <= _MOST_CHANGE * rows
 
-    def note_column(self, name: str, column: pa.Array) -> None:
+    def note_column(self, name: str, column: pa.Array, fragments: Fragments) -> None:
         """Measure a column that was read."""
-        if self._holds(name, len(column)) or not len(column) or pa.types.is_nested(column.type):
+        if self._holds(name, fragments) or not len(column) or pa.types.is_nested(column.type):
             return
-        self._rows[name] = len(column)
+        self._measured[name] = fragments
         facts = column_facts(column)
         if self.facts.columns.get(name) != facts:
             self.facts = replace(self.facts, columns={**self.facts.columns, name: facts})
             self.is_stored = False
 
-    def note_degrees(self, out: Counts, into: Counts, nodes: tuple[int, int], same: bool) -> None:
+    def note_degrees(
+        self,
+        degrees_of: Callable[[], tuple[Counts, Counts]],
+        nodes: tuple[int, int],
+        fragments: Fragments,
+        *,
+        same: bool,
+    ) -> None:
         """Measure the degrees of an edge table.
 
-        ``out`` and ``into`` are the numbers of edges of each source and target, ``nodes`` how many
-        there may be; ``same`` is whether both are numbers of one type.
+        ``degrees_of`` counts the edges of each source and of each target, of which there may be
+        ``nodes``; ``same`` is whether both are numbers of one type.
         """
-        rows = int(out.sum())
-        if self._holds(_DEGREES, rows):
+        if self._holds(_DEGREES, fragments):
             return
-        self._rows[_DEGREES] = rows
-        degrees = measured_degrees(out, into, nodes, same=same)
+        self._measured[_DEGREES] = fragments
+        degrees = measured_degrees(*degrees_of(), nodes, same=same)
         if self.facts.degrees != degrees:
             self.facts = replace(self.facts, degrees=degrees)
             self.is_stored = False

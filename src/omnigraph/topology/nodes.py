@@ -55,6 +55,16 @@ class Ids:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def is_hashed(self) -> bool:
+        """Whether ``number`` builds and scans nothing."""
+        return self._hashes is not None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether ``texts`` copies nothing but its result."""
+        return not self._late
+
     def number(self, value: str) -> int | None:
         """The number of one id, if it has one."""
         recent = self._recent.get(value)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Below this number of rows, computing is as fast as reading.
 _WORTH_IT = 20_000
 _MOST_MISSING = 0.1
+# The facts of a table with more fragments are not stored: every process would read their names.
+_MOST_FRAGMENTS = 1_000
 _IDS, _NODES, _EDGES, _EITHER, _FACTS = "ids", "nodes", "edges", "either", "facts"
 
 
@@ -155,7 +157,8 @@ class Persisted:
 
     def store_facts(self, location: str, measures: Measures) -> None:
         """Store what was measured of a table, if it is new."""
-        is_worth_it = measures.rows >= _WORTH_IT and not measures.is_stored
+        is_worth_it = measures.rows >= _WORTH_IT and measures.fragments <= _MOST_FRAGMENTS
+        is_worth_it = is_worth_it and not measures.is_stored
         if self._writable and self._files.is_local and is_worth_it:
             measures.is_stored = True
             self._files.write(f"{_FACTS}-{_name(location)}-0.arrow", {}, measures.to_json())

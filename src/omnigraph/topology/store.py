@@ -18,6 +18,7 @@ from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.measures import Measures
 from omnigraph.topology.nodes import Ids, NodeIndex
 from omnigraph.topology.persisted import Persisted
+from omnigraph.topology.view_cache import ViewCache
 
 if TYPE_CHECKING:
     from omnigraph.plan.statistics import TableFacts
@@ -43,11 +44,14 @@ class Topology:
         self._widths: dict[str, int] = {}
         self._measures: dict[str, Measures] = {}
         self._indexes: OrderedDict[TableVersion, NodeIndex | EdgeIndex] = OrderedDict()
+        self.views = ViewCache()
+        """What the views in use show of the tables."""
 
     def forget(self) -> None:
         """Drop all indexes. The numberings are kept: running queries use them."""
         with self._lock:
             self._indexes.clear()
+            self.views.forget()
             for location, measures in self._measures.items():
                 self._persisted.store_facts(location, measures)
 

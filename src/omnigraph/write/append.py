@@ -18,6 +18,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.write.conform import conform
 from omnigraph.write.delta import Effect, TableDelta, TableRows
 from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, type_rows
+from omnigraph.write.row_security import RowSecurity
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
 
@@ -30,9 +31,10 @@ def append(
     rows: Mapping[str, Rows],
     branch: str | None,
     actor: str | None,
+    security: RowSecurity | None = None,
 ) -> Receipt:
-    """Commit Arrow rows by type name."""
-    addition = Append(store, contract.catalog, rows)
+    """Commit Arrow rows by type name; ``security`` is given if the actor may not see all rows."""
+    addition = Append(store, contract.catalog, rows, security)
     request = WriteRequest(
         WriterKind.LOAD,
         branch,
@@ -48,7 +50,13 @@ def append(
 class Append:
     """Rows by type name, in the columns of their types. Strict: ids must be new."""
 
-    def __init__(self, store: GraphStore, catalog: Catalog, rows: Mapping[str, Rows]) -> None:
+    def __init__(
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        rows: Mapping[str, Rows],
+        security: RowSecurity | None = None,
+    ) -> None:
         deltas: dict[str, TableDelta] = {}
         for name, given in rows.items():
             entity_type, table = conform(catalog, name, given)
@@ -65,14 +73,15 @@ class Append:
         self._store = store
         self._catalog = catalog
         self._deltas = deltas
-        self._validator = Validator(store, catalog, deltas)
+        self._security = security
+        self._validator = Validator(store, catalog, deltas, security=security)
 
     def member(self) -> Member | None:
         """The rows as a member of a group; none if there are none, or many."""
         rows = sum(delta.num_rows for delta in self._deltas.values())
         if not 0 < rows <= MOST_ROWS:
             return None
-        return Member(self._store, self._catalog, self._content)
+        return Member(self._store, self._catalog, self._content, self._security)
 
     def _content(self) -> MemberRows:
         return MemberRows({key: type_rows(delta) for key, delta in self._deltas.items()})

@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 
 from omnigraph.commit.snapshot import Pin, Snapshot, SnapshotLease
 from omnigraph.commit.store import GraphStore, detect_removal
-from omnigraph.errors import InputError, ValueConversionError
+from omnigraph.errors import InputError, RestrictedView, ValueConversionError
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, entity_types
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import exported_values
+from omnigraph.plan.view import WHOLE, View
+from omnigraph.read.visible_rows import VisibleRows
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
@@ -82,9 +84,12 @@ class Export:
         catalog: Catalog,
         snapshot: Snapshot,
         types: Iterable[str] | None = None,
+        view: View = WHOLE,
     ) -> None:
+        """Only the rows that ``view`` shows are exported."""
         self._store = store
         self._snapshot = snapshot
+        self._visible = VisibleRows(store, catalog, snapshot, view)
         self._lease = SnapshotLease(store.root.uri, snapshot)
         every = entity_types(catalog)
         if types is not None:
@@ -128,8 +133,18 @@ class Export:
     def datasets(self) -> Datasets:
         return self._store.datasets
 
+    def require_whole(self) -> None:
+        """Refuse unless every row of the types is exported."""
+        keys = [entity_type.table_key for entity_type in self._entity_types]
+        if not self._visible.view.whole_for(keys):
+            raise RestrictedView(
+                "some of the rows are not visible to this actor",
+                hint="export in this process, with engine='local'",
+            )
+
     def tables(self) -> Iterator[tuple[EntityType, Table]]:
-        """The tables to export, for callers that write them themselves."""
+        """The tables to export, for callers that write all rows themselves."""
+        self.require_whole()
         for entity_type, pin in self._pinned():
             yield entity_type, self._store.table(pin)
 
@@ -149,7 +164,10 @@ class Export:
         schema = entity_type.arrow_schema()
         with self.lasting():
             table = self._store.table(pin)
-            for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES):
+            seen = None
+            if not self._visible.view.sees_all(entity_type.table_key):
+                seen = self._visible.keys(entity_type)
+            for batch in table.sorted_scan(schema.names, KEY, _ROWS, _BYTES, seen):
                 yield typed_batch(batch, schema)
 
 

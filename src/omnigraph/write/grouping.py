@@ -22,6 +22,7 @@ from omnigraph.lang.schema.catalog import Catalog, EntityType
 from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.write.delta import Effect, TableDelta, TableRows
+from omnigraph.write.row_security import RowSecurity
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import GroupState, Validator
 
@@ -67,6 +68,8 @@ class Member:
     store: GraphStore
     catalog: Catalog
     make: Callable[[], MemberRows]
+    security: RowSecurity | None = None
+    """Given if the actor of the write may not see all rows."""
 
     @cached_property
     def content(self) -> MemberRows:
@@ -97,8 +100,11 @@ class RowGroup:
     def expect(self, members: Sequence[Member]) -> None:
         """Look up what is needed to validate some members, all at once."""
         for member in members:
+            columns_of = _key_only if member.security is None else member.security.columns
             for table in member.content.tables.values():
-                self._state.expect(table.entity_type, table.rows, made_ids=table.made_ids)
+                self._state.expect(
+                    table.entity_type, table.rows, made_ids=table.made_ids, columns_of=columns_of
+                )
         self._state.read()
 
     def add(self, member: Member) -> bool:
@@ -109,7 +115,9 @@ class RowGroup:
             return False
         existing = {key: self._existing(table) for key, table in tables.items()}
         deltas = {key: _delta(table, existing[key]) for key, table in tables.items()}
-        validator = Validator(self._store, self._catalog, deltas, group=self._state)
+        validator = Validator(
+            self._store, self._catalog, deltas, group=self._state, security=member.security
+        )
         self._consulted |= validator.check(self._view.snapshot)
         for at, own in values.items():
             self._taken.setdefault(at, set()).update(own)
@@ -137,6 +145,10 @@ class RowGroup:
             return 0
         key, ids = table.entity_type.table_key, table.rows[KEY].combine_chunks()
         return len(self._state.existing(key, ids))
+
+
+def _key_only(_table_key: str) -> Sequence[str]:
+    return (KEY,)
 
 
 def _delta(table: TypeRows, existing: int) -> TableDelta:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,6 @@ from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import to_timestamp
 from omnigraph.lang.values.columns import convert_column
 from omnigraph.lang.values.spelling import key_id
-from omnigraph.plan.arrow import filter_expression, pushable
 from omnigraph.plan.bind import bind
 from omnigraph.plan.explain import show
 from omnigraph.plan.nodes import MutationPlan
@@ -41,9 +40,11 @@ from omnigraph.storage.tables.table import Table
 from omnigraph.write.blobs import LocalFiles, blob_bytes
 from omnigraph.write.delta import NO_IDS, Effect, TableDelta, TableRows, refuse_wide
 from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, TypeRows
+from omnigraph.write.pending import PendingTable, filtered, scan_visible
+from omnigraph.write.row_security import RowSecurity
 from omnigraph.write.stage import stage_deltas
 from omnigraph.write.validate import Validator
-from omnigraph.write.validate.lookup import any_present
+from omnigraph.write.validate.lookup import any_present, look_up
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -59,10 +60,17 @@ def mutate(
     if_commit: str | None = None,
     idempotency_key: str | None = None,
     allow_local_files: bool = False,
+    security: RowSecurity | None = None,
 ) -> Receipt:
-    """Commit a compiled mutation with its parameters."""
+    """Commit a compiled mutation with its parameters.
+
+    ``security`` is given if the actor may not see all rows.
+    """
     bound = bind(plan, params)
-    mutation = Mutation(store, contract.catalog, bound, allow_local_files=allow_local_files)
+    mutation = Mutation(
+        store, contract.catalog, bound, allow_local_files=allow_local_files, security=security
+    )
+    digest = fingerprint(plan, params) if idempotency_key else None
     request = WriteRequest(
         WriterKind.MUTATION,
         branch,
@@ -72,7 +80,7 @@ def mutate(
         actor,
         if_commit=if_commit,
         idempotency_key=idempotency_key,
-        fingerprint=fingerprint(plan, params) if idempotency_key else None,
+        fingerprint=digest if security is None else security.own_fingerprint(digest),
         schema_hash=contract.schema_hash,
         member=mutation.member() if if_commit is None else None,
     )
@@ -89,10 +97,12 @@ class Mutation:
         plan: MutationPlan,
         *,
         allow_local_files: bool = False,
+        security: RowSecurity | None = None,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._plan = plan
+        self._security = security
         self._files = LocalFiles.READ if allow_local_files else LocalFiles.REFUSED
         _refuse_mixed_blobs(catalog, plan)
         self.is_strict = any(step.kind is not StatementKind.INSERT for step in plan.statements)
@@ -110,7 +120,7 @@ class Mutation:
         """The mutation as a member of a group; none if it has many rows, or reads any."""
         if self.is_strict or len(self._plan.statements) > MOST_ROWS:
             return None
-        return Member(self._store, self._catalog, self._inserted)
+        return Member(self._store, self._catalog, self._inserted, self._security)
 
     def _inserted(self) -> MemberRows:
         """The rows of a mutation that only inserts."""
@@ -122,13 +132,13 @@ class Mutation:
         deltas = run.deltas()
         if not deltas:
             return PreparedWrite({}, met=dict(run.affected))
-        validator = Validator(self._store, self._catalog, deltas)
+        validator = Validator(self._store, self._catalog, deltas, security=self._security)
         consulted = validator.check(view.snapshot)
         staged = stage_deltas(view, deltas)
         return PreparedWrite(staged, consulted, validator.check, met=dict(run.affected))
 
     def _run(self, snapshot: Snapshot | None) -> _Run:
-        run = _Run(self._store, self._catalog, snapshot, self._files)
+        run = _Run(self._store, self._catalog, snapshot, self._files, self._security)
         for step in self._plan.statements:
             run.execute(step, _entity_type(self._catalog, step))
         return run
@@ -138,9 +148,15 @@ class _Run:
     """One execution: pending rows, deleted ids and counts. Inserts need no snapshot."""
 
     def __init__(
-        self, store: GraphStore, catalog: Catalog, snapshot: Snapshot | None, files: LocalFiles
+        self,
+        store: GraphStore,
+        catalog: Catalog,
+        snapshot: Snapshot | None,
+        files: LocalFiles,
+        security: RowSecurity | None = None,
     ) -> None:
         self._store = store
+        self._security = security
         self._files = files
         self._catalog = catalog
         self._snapshot = snapshot
@@ -239,7 +255,9 @@ class _Run:
 
     def _delete(self, step: CheckedStatement, entity_type: EntityType) -> None:
         table = self._committed(entity_type)
-        ids = NO_IDS if table is None else _scan(table, [KEY], step.where)[KEY].combine_chunks()
+        ids = NO_IDS
+        if table is not None:
+            ids = self._scan(entity_type.table_key, table, [KEY], step.where)[KEY].combine_chunks()
         gone = self._remove(entity_type, ids)
         if isinstance(entity_type, NodeType) and len(gone):
             for edge in _incident(self._catalog, entity_type):
@@ -277,18 +295,33 @@ class _Run:
     ) -> pa.Table:
         """Committed rows without a pending version, and pending rows, that match a condition."""
         image = pending.image().select(names)
-        matches = [_filtered(image, condition)]
+        matches = [filtered(image, condition)]
         table = self._committed(entity_type)
         if table is not None:
-            rows = _scan(table, names, condition)
+            rows = self._scan(entity_type.table_key, table, names, condition)
             rows = rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pending.ids())))
             matches.insert(0, rows.cast(image.schema))
         return pa.concat_tables(matches)
 
+    def _scan(
+        self, key: str, table: Table, names: list[str], condition: typed.TypedExpr | None
+    ) -> pa.Table:
+        """Committed rows that match a condition, without those that the actor does not see."""
+
+        def fetch(key: str, ids: pa.Array, columns: Sequence[str]) -> pa.Table | None:
+            nodes = self._table_of(key)
+            return None if nodes is None else look_up(nodes, KEY, ids, columns)
+
+        return scan_visible(table, key, names, condition, self._security, fetch)
+
     def _committed(self, entity_type: EntityType) -> Table | None:
-        pin = None if self._snapshot is None else self._snapshot.pin(entity_type.table_key)
+        return self._table_of(entity_type.table_key)
+
+    def _table_of(self, table_key: str) -> Table | None:
+        """A table of the snapshot; ``None`` if it has no rows."""
+        pin = None if self._snapshot is None else self._snapshot.pin(table_key)
         if pin is None:
-            raise InternalError(f"'{entity_type.table_key}' is not in the snapshot")
+            raise InternalError(f"'{table_key}' is not in the snapshot")
         return self._store.table(pin) if pin.row_count else None
 
     def _table(
@@ -310,21 +343,6 @@ def _incident(catalog: Catalog, node: NodeType) -> list[EdgeType]:
     return [
         edge for edge in catalog.edge_types.values() if node.name in (edge.from_type, edge.to_type)
     ]
-
-
-def _scan(table: Table, names: list[str], condition: typed.TypedExpr | None) -> pa.Table:
-    """Rows of a table that match a condition; what storage cannot evaluate is filtered here."""
-    if condition is None:
-        return table.read(names)
-    if pushable(condition):
-        return table.read(names, filter_expression(condition))
-    extra = [c.name for c in typed.walk(condition) if isinstance(c, typed.Column)]
-    rows = table.read(list(dict.fromkeys((*names, *extra))))
-    return _filtered(rows, condition).select(names)
-
-
-def _filtered(rows: pa.Table, condition: typed.TypedExpr | None) -> pa.Table:
-    return rows if condition is None else rows.filter(filter_expression(condition))
 
 
 def _assigned(
@@ -390,52 +408,6 @@ def _entity_type(catalog: Catalog, step: CheckedStatement) -> EntityType:
     if step.entity is EntityKind.NODE:
         return catalog.node_types[step.type_name]
     return catalog.edge_types[step.type_name]
-
-
-class PendingTable:
-    """The pending rows of one table: whole rows, the last one wins by id.
-
-    Single inserts become Arrow when the rows are read, so many inserts do not copy them repeatedly.
-    """
-
-    def __init__(self, entity_type: EntityType, columns: tuple[str, ...] | None = None) -> None:
-        self.entity_type = entity_type
-        schema = entity_type.arrow_schema()
-        names = schema.names if columns is None else [n for n in schema.names if n in columns]
-        self.schema = pa.schema([schema.field(name) for name in names])
-        self._image = self.schema.empty_table()
-        self._new: dict[str, dict[str, pa.Array]] = {}
-
-    def insert(self, row_id: str, values: dict[str, pa.Array]) -> None:
-        """Add one whole row, each value an array of one; missing values are null."""
-        self._new.pop(row_id, None)
-        self._new[row_id] = {KEY: pa.array([row_id], pa.string()), **values}
-
-    def put(self, rows: pa.Table) -> None:
-        """Add whole rows, replacing those with the same ids."""
-        rows = rows.select(self.schema.names).cast(self.schema)
-        image = self.image()
-        if image.num_rows:
-            ids = rows[KEY].combine_chunks()
-            kept = image.filter(pc.invert(pc.is_in(image[KEY], value_set=ids)))
-            rows = pa.concat_tables([kept, rows])
-        self._image = rows
-
-    def image(self) -> pa.Table:
-        """All pending rows, each id once."""
-        if self._new:
-            rows, self._new = list(self._new.values()), {}
-            missing = {field.name: pa.nulls(1, field.type) for field in self.schema}
-            columns = [
-                pa.concat_arrays([row.get(name, null) for row in rows])
-                for name, null in missing.items()
-            ]
-            self.put(pa.Table.from_arrays(columns, schema=self.schema))
-        return self._image
-
-    def ids(self) -> pa.Array:
-        """The ids that the pending rows shadow."""
-        return self.image()[KEY].combine_chunks()
 
 
 def fingerprint(plan: MutationPlan, values: Mapping[str, Any]) -> str:

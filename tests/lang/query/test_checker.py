@@ -229,7 +229,8 @@ def test_one_mistake_gives_one_error_at_its_place(
 
 
 def test_every_type_code_is_produced_by_a_test() -> None:
-    assert {case[0] for case in WRONG} == set(TYPES)
+    """Those of the conditions of row rules in the tests of conditions."""
+    assert {case[0] for case in WRONG} == set(TYPES) - {"T36", "T37"}
 
 
 # The nearest right thing for each code.

@@ -8,11 +8,16 @@ import pytest
 
 from omnigraph.errors import InputError, InternalError
 from omnigraph.lang.schema.compile import compile_schema
-from omnigraph.lang.schema.identity import Identity, TypeIdentity, evolve_identity, initial_identity
+from omnigraph.lang.schema.identity import (
+    SchemaIdentity,
+    TypeIdentity,
+    evolve_identity,
+    initial_identity,
+)
 from omnigraph.lang.schema.migrate import plan_migration
 
 
-def follow(*texts: str) -> list[Identity]:
+def follow(*texts: str) -> list[SchemaIdentity]:
     """The identities of a graph that goes through these schemas."""
     catalogs = [compile_schema(text) for text in texts]
     actual = [initial_identity(catalogs[0])]
@@ -23,7 +28,7 @@ def follow(*texts: str) -> list[Identity]:
     return actual
 
 
-def of(identity: Identity, name: str, kind: str = "node") -> TypeIdentity:
+def of(identity: SchemaIdentity, name: str, kind: str = "node") -> TypeIdentity:
     actual = identity.type(kind, name)
     assert actual is not None
     return actual
@@ -84,7 +89,7 @@ def test_interfaces_and_edges_have_identities_too() -> None:
 
 def test_an_identity_survives_json() -> None:
     *_, identity = follow("node A { x: I32? }", "node B { }", "node A { } node B { }")
-    assert Identity.from_json(identity.to_json()) == identity
+    assert SchemaIdentity.from_json(identity.to_json()) == identity
 
 
 def test_steps_that_do_not_lead_to_the_schema_are_a_bug() -> None:
@@ -95,4 +100,4 @@ def test_steps_that_do_not_lead_to_the_schema_are_a_bug() -> None:
 
 def test_data_that_is_no_identity_is_refused() -> None:
     with pytest.raises(InputError):
-        Identity.from_json({"types": {"node:A": {}}})
+        SchemaIdentity.from_json({"types": {"node:A": {}}})

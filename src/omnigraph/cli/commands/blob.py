@@ -14,7 +14,8 @@ from omnigraph.cli.targets import open_graph, take_snapshot
 from omnigraph.errors import InputError, NotFound
 
 if TYPE_CHECKING:
-    from omnigraph.api.snapshot import BlobInfo, GraphSnapshot
+    from omnigraph.api.snapshot import GraphSnapshot
+    from omnigraph.api.snapshot_rows import BlobInfo
 
 CHUNK_BYTES = 4 << 20
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.commit.commits import Commit
     from omnigraph.merge.diff import Diff
-    from omnigraph.merge.feed import ChangePage
+    from omnigraph.merge.pages import ChangePage
 
 SHORTEST, LONGEST = 0.1, 3_600.0
 """Limits of the polling interval in seconds."""

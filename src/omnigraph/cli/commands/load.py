@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from omnigraph.cli import files
 from omnigraph.cli.flags import UsageError
@@ -36,6 +36,7 @@ from omnigraph.errors import InputError
 if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.commit.receipts import LoadReceipt
+    from omnigraph.remote.graph import RemoteGraph
     from omnigraph.spark.session.config import SparkConfig
 
 MODES = ("overwrite", "append", "merge")
@@ -85,9 +86,7 @@ def run_load(arguments: argparse.Namespace) -> int:
     if arguments.mode == "overwrite" and not arguments.dry_run:
         require_consent(arguments, target, "load --mode overwrite")
     with open_graph(arguments, "rw", target) as (graph, _):
-        receipt = _load(arguments, graph, spark)
-        # A server builds no index for a load.
-        built = 0 if target.is_served else _build_indexes(arguments, graph, receipt)
+        receipt, built = _load(arguments, graph, spark, is_served=target.is_served)
     for warning in receipt.warnings:
         terminal.warn(warning)
     base = {} if arguments.base is None else {"base_branch": arguments.base}
@@ -108,7 +107,10 @@ def run_load(arguments: argparse.Namespace) -> int:
     return show_report(arguments, document, _load_lines(document, arguments.rejects))
 
 
-def _load(arguments: argparse.Namespace, graph: Graph, spark: SparkConfig | None) -> LoadReceipt:
+def _load(
+    arguments: argparse.Namespace, graph: Graph, spark: SparkConfig | None, *, is_served: bool
+) -> tuple[LoadReceipt, int]:
+    """Load the files, and index what was loaded; returns the number of indexes that were built."""
     data: Any = arguments.data if len(arguments.data) > 1 else arguments.data[0]
     format = arguments.format
     if files.STDIN in arguments.data:
@@ -117,25 +119,29 @@ def _load(arguments: argparse.Namespace, graph: Graph, spark: SparkConfig | None
     for text, parts in zip(arguments.type, types, strict=True):
         if not all(parts):
             raise InputError(f"invalid --type '{text}'", hint="write it as FILE=TYPE")
+    where = (data, arguments.mode, arguments.branch, arguments.base)
     with progress_bar("load") as line:
-        return graph.load(
-            data,
-            arguments.mode,
-            arguments.branch,
-            arguments.base,
-            engine=arguments.engine,
-            spark=spark,
-            format=format,
-            types={file: name for file, _, name in types},
-            rejects=arguments.rejects,
-            max_rejects=arguments.max_rejects,
-            strict_properties=arguments.strict_properties,
-            allow_local_files=arguments.allow_local_files,
-            dry_run=arguments.dry_run,
-            on_progress=line.update,
-            if_commit=arguments.if_commit,
-            idempotency_key=arguments.idempotency_key,
-        )
+        options: dict[str, Any] = {
+            "engine": arguments.engine,
+            "spark": spark,
+            "format": format,
+            "types": {file: name for file, _, name in types},
+            "rejects": arguments.rejects,
+            "max_rejects": arguments.max_rejects,
+            "strict_properties": arguments.strict_properties,
+            "allow_local_files": arguments.allow_local_files,
+            "dry_run": arguments.dry_run,
+            "on_progress": line.update,
+            "if_commit": arguments.if_commit,
+            "idempotency_key": arguments.idempotency_key,
+        }
+        if is_served:
+            from omnigraph.remote.loads import load
+
+            calls = cast("RemoteGraph", graph).calls
+            return load(calls, *where, indexes=arguments.indexes, **options)
+        receipt = graph.load(*where, **options)
+    return receipt, _build_indexes(arguments, graph, receipt)
 
 
 def _build_indexes(arguments: argparse.Namespace, graph: Graph, receipt: LoadReceipt) -> int:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", help="policy of the graph (YAML)")
+    parser.add_argument(
+        "--server-policy",
+        metavar="FILE",
+        help="policy of the server itself (YAML): who may list graphs, reload, read metrics",
+    )
     parser.add_argument("--queries", metavar="DIR", help="directory of .gq files to store")
     parser.add_argument(
         "--workers",
@@ -49,6 +54,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
         location=target.uri,
         policy=arguments.policy,
         queries=arguments.queries,
+        server_policy=arguments.server_policy,
         workers=arguments.workers,
         flat=arguments.flat,
     )
@@ -61,6 +67,7 @@ def serve(
     location: str,
     policy: str | None = None,
     queries: str | None = None,
+    server_policy: str | None = None,
     workers: int | None = None,
     flat: bool = False,
 ) -> int:
@@ -77,7 +84,7 @@ def serve(
         ) from error
     settings = Settings.from_environ()
     source: ServerSource = ServerSource(
-        "cluster" if kind == "cluster" else "store", location, policy, queries
+        "cluster" if kind == "cluster" else "store", location, policy, queries, server_policy
     )
     config, warnings = make_config(
         source,

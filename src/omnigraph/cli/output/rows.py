@@ -175,22 +175,13 @@ def _show_binary(result: Result, format: str, out: str | None) -> None:
             f"refusing to write {format} to a terminal",
             hint="name a file with --out, or use a pipe",
         )
-    if format == "arrow":
-        if out is None:
-            terminal.show_bytes(result.to_ipc())
-        else:
-            result.write_ipc(out)
-        return
-    import io
+    from omnigraph.result.files import write_arrow, write_parquet
 
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(result.to_arrow(), sink)
+    write_rows = write_arrow if format == "arrow" else write_parquet
     if out is None:
-        terminal.show_bytes(sink.getvalue())
+        write_rows(result, terminal.show_bytes)
         return
     from omnigraph.write.destinations import replaced_file
 
     with replaced_file(Path(out)) as write:
-        write(sink.getvalue())
+        write_rows(result, write)

@@ -181,6 +181,10 @@ class SchemaFiles:
         # Plans and caches depend on the catalog; a changed comment must not drop them.
         return replace(current, catalog=contract.catalog)
 
+    def are_unchanged(self, contract: Contract) -> bool:
+        """Whether ``check`` would return the same contract without reading a file."""
+        return self._objects.signatures(FILES) == contract.signatures
+
     def bootstrap(self, only_main: bool) -> Contract:
         """Load the contract, writing the derived files first if the graph never had them.
 

@@ -81,6 +81,12 @@ def recorded_schema(row: SchemaRow) -> IdentifiedSchema:
     return IdentifiedSchema.recorded(_compiled(row.source), row.identity)
 
 
+def recorded_catalogs(store: GraphStore, branch: str | None) -> list[Catalog]:
+    """The schemas that states of a branch may have, as far as the manifest has them."""
+    rows = store.manifest(branch).with_state(lambda state, _: dict(state.schemas))
+    return [_compiled(source) for source in dict.fromkeys(row.source for row in rows.values())]
+
+
 def first_version_of(store: GraphStore, snapshot: Snapshot, catalog: Catalog) -> int:
     """The first version of main under a schema that another program applied.
 

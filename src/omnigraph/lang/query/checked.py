@@ -120,6 +120,8 @@ class CheckedStatement:
 
 
 ROW = "row~"
+VIEW_VARIABLE = "row~view"
+"""The row in the condition of a view; no query text can contain it."""
 
 
 @dataclass(frozen=True, slots=True)

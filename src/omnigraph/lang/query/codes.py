@@ -77,6 +77,8 @@ TYPES: dict[str, str] = {
     "T33": "an update of a key property",
     "T34": "a malformed date",
     "T35": "a bare word that means nothing here",
+    "T36": "something that a row rule of a policy cannot use",
+    "T37": "an attribute of the actor without one type",
 }
 
 PLAN: dict[str, str] = {"D2": "a mutation that mixes inserts or updates with deletes"}

@@ -126,6 +126,16 @@ class Condition(TypedExpr):
         return BOOL.as_nullable(any(child.type.nullable for child in children(self)))
 
 
+@dataclass(frozen=True, slots=True)
+class Visible(Condition):
+    """Whether the actor sees a row of a table: a node, or an edge with both of its ends.
+
+    What decides is the view of the query, which is not part of the plan.
+    """
+
+    table_key: str
+
+
 class Relation(StrEnum):
     EQ = "="
     NE = "!="
@@ -231,8 +241,11 @@ class Nearest(Score):
 
 @dataclass(frozen=True, slots=True)
 class Bm25(Score):
+    """``among`` are the texts that count: those of visible rows, or all if it is ``None``."""
+
     field: Column
     query: TypedExpr
+    among: Visible | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.identity import (
-    Identity,
+    SchemaIdentity,
     TypeIdentity,
     continue_identity,
     initial_identity,
@@ -87,7 +87,7 @@ class IdentifiedSchema:
     """A schema and the ids of its types and properties."""
 
     catalog: Catalog
-    identity: Identity
+    identity: SchemaIdentity
 
     @staticmethod
     def new(catalog: Catalog) -> IdentifiedSchema:
@@ -97,7 +97,7 @@ class IdentifiedSchema:
     @staticmethod
     def recorded(catalog: Catalog, identity: Mapping[str, Any]) -> IdentifiedSchema:
         """A schema with the stored form of its ids."""
-        return IdentifiedSchema(catalog, Identity.from_json(dict(identity)))
+        return IdentifiedSchema(catalog, SchemaIdentity.from_json(dict(identity)))
 
     def followed_by(self, catalog: Catalog) -> IdentifiedSchema:
         """A schema with which another program replaced this one."""

@@ -39,7 +39,7 @@ class TypeIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SchemaIdentity:
     """All existing types by ``kind:Name``, and the state of id allocation.
 
     ``lives`` counts, for every name ever used, the types that have had it.
@@ -60,16 +60,16 @@ class Identity:
         return shape
 
     @staticmethod
-    def from_json(value: dict[str, Any]) -> Identity:
+    def from_json(value: dict[str, Any]) -> SchemaIdentity:
         """The inverse of ``to_json``; raises ``InputError`` if the data is not an identity."""
         try:
-            identity: Identity = from_json(Identity, value)
+            identity: SchemaIdentity = from_json(SchemaIdentity, value)
         except MALFORMED as error:
             raise InputError(f"invalid schema identity: {type(error).__name__}: {error}") from None
         return identity
 
 
-def initial_identity(catalog: Catalog) -> Identity:
+def initial_identity(catalog: Catalog) -> SchemaIdentity:
     """The identity of a new graph.
 
     >>> from omnigraph.lang.schema.compile import compile_schema
@@ -77,13 +77,15 @@ def initial_identity(catalog: Catalog) -> Identity:
     >>> identity.type("node", "A").id, identity.type("edge", "E").id
     (1, 2)
     """
-    allocator = _Allocator(Identity(1, 1, {}, {}))
+    allocator = _Allocator(SchemaIdentity(1, 1, {}, {}))
     for entry in catalog.ir.types:
         allocator.add_type(entry)
     return allocator.result()
 
 
-def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> Identity:
+def evolve_identity(
+    identity: SchemaIdentity, steps: Iterable[Step], new: Catalog
+) -> SchemaIdentity:
     """The identity after applying a supported plan that leads to the schema ``new``."""
     allocator = _Allocator(identity)
     declared = {f"{entry.kind}:{entry.name}": entry for entry in new.ir.types}
@@ -107,7 +109,7 @@ def evolve_identity(identity: Identity, steps: Iterable[Step], new: Catalog) -> 
     return evolved
 
 
-def continue_identity(identity: Identity, old: Catalog, new: Catalog) -> Identity:
+def continue_identity(identity: SchemaIdentity, old: Catalog, new: Catalog) -> SchemaIdentity:
     """The identity after a change, derived from the two schemas alone.
 
     Types and properties are continued by name or by ``@rename_from``. A property whose new type
@@ -161,7 +163,7 @@ def _holds(new: PropType, old: PropType) -> bool:
 
 
 class _Allocator:
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: SchemaIdentity) -> None:
         self._types = {
             key: (entry.id, entry.incarnation, dict(entry.properties))
             for key, entry in identity.types.items()
@@ -170,10 +172,10 @@ class _Allocator:
         self._next_type = identity.next_type
         self._next_property = identity.next_property
 
-    def result(self) -> Identity:
+    def result(self) -> SchemaIdentity:
         types = {key: TypeIdentity(*self._types[key]) for key in sorted(self._types)}
         lives = dict(sorted(self._lives.items()))
-        return Identity(self._next_type, self._next_property, types, lives)
+        return SchemaIdentity(self._next_type, self._next_property, types, lives)
 
     def add_type(self, entry: TypeIR) -> None:
         key = f"{entry.kind}:{entry.name}"

@@ -42,6 +42,7 @@ def _close(steps: tuple[PlanStep, ...]) -> tuple[PlanStep, ...]:
                     last.max_hops,
                     last.edge_variable,
                     last.edge_filters,
+                    last.through,
                 )
                 continue
         result.append(step.map_inner(_close))

@@ -9,20 +9,24 @@ N, n and L come from the part of the table that the text index covers, as the in
 texts of deleted rows stay in N until the index is rebuilt. Rows outside the index are scored with
 the same statistics, except that n counts the live rows, and L is the average of the first texts of
 the covered part, because the index does not report it. Without an index the statistics are exact.
+
+For an actor who sees only a part of a table they are exact too, and those of that part: N, n and L
+count visible texts only, as if the others were deleted.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.lang.query.typed import TextFunction
 from omnigraph.read.limits import Check, unlimited
-from omnigraph.read.search.analyser import Analysed, analyse_query
-from omnigraph.read.search.text import analysed_batches
+from omnigraph.read.search.analyser import Analysed, analyse, analyse_query
+from omnigraph.read.search.text import analysed_batches, match_set
 from omnigraph.records import dataclass
 from omnigraph.storage.tables.search import (
     NOTHING,
@@ -38,6 +42,8 @@ from omnigraph.storage.tables.table import Table
 K1 = 1.2
 B = 0.75
 _SAMPLE = 2_000
+# The number of matching texts that are read at once.
+_PIECE = 16_384
 DEFAULT_K = 60
 
 
@@ -97,6 +103,51 @@ def bm25(
         kept = np.isin(hits.row_ids, candidates)
         hits = Hits(hits.row_ids[kept], hits.scores[kept])
     return best_first(hits).head(limit)
+
+
+def bm25_among(
+    table: Table,
+    column: str,
+    query: str,
+    among: RowIds,
+    totals: tuple[int, int],
+    check: Check = unlimited,
+) -> Hits:
+    """The rows among some (ascending) that match any word, best first, as if there were no others.
+
+    ``totals`` are the number of those rows that have words, and of their words (``text_totals``).
+    """
+    terms = Counter(analyse_query(query))
+    if not terms or not len(among):
+        return NOTHING
+    rows = match_set(table, column, TextFunction.SEARCH, query, check=check)
+    rows = np.intersect1d(rows, among)
+    matches, counted = _match_texts(_analysed_rows(table, column, rows, check), terms)
+    texts, words = totals
+    mean = words / texts if texts else 1.0
+    return best_first(_scored(matches, terms, TextStatistics(texts, mean, counted.texts_with)))
+
+
+def _analysed_rows(
+    table: Table, column: str, rows: RowIds, check: Check
+) -> Iterator[tuple[RowIds, Analysed]]:
+    for start in range(0, len(rows), _PIECE):
+        check()
+        piece = rows[start : start + _PIECE]
+        texts = table.take(piece.tolist(), [column])[column]
+        yield piece, analyse(texts.combine_chunks())
+
+
+def text_totals(
+    table: Table, column: str, fragment: int, among: RowIds, check: Check = unlimited
+) -> tuple[int, int]:
+    """The number of rows of a fragment, among some, that have words; and of their words."""
+    texts = words = 0
+    for row_ids, analysed in analysed_batches(table, column, (fragment,), check=check):
+        lengths = analysed.lengths[np.isin(row_ids, among, assume_unique=True)]
+        texts += int(np.count_nonzero(lengths))
+        words += int(lengths.sum())
+    return texts, words
 
 
 def best_first(hits: Hits) -> Hits:

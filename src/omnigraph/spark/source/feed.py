@@ -17,8 +17,9 @@ import pyarrow as pa
 from omnigraph.commit.history import commit_of
 from omnigraph.commit.names import normal_branch
 from omnigraph.merge.change_filter import ChangeFilter
+from omnigraph.merge.cursor import Cursor
 from omnigraph.merge.diff import plain_rows
-from omnigraph.merge.feed import BEGINNING, Cursor, Feed
+from omnigraph.merge.feed import BEGINNING, Feed
 from omnigraph.records import dataclass
 from omnigraph.spark.session.opening import opened
 

@@ -299,14 +299,17 @@ class Table:
         return rows_by_fragment
 
     def sorted_scan(
-        self, columns: Sequence[str], key: str, most_rows: int, batch_bytes: int
+        self,
+        columns: Sequence[str],
+        key: str,
+        most_rows: int,
+        batch_bytes: int,
+        among: pa.Table | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All rows in the order of one column, blobs as bytes.
+        """Rows, ``among`` or all, in the order of a column, in limited pieces; blobs as bytes."""
+        from omnigraph.storage.tables.row_order import row_ids_by
 
-        Only that column is sorted in memory; the rows are fetched by row id, in pieces limited by
-        rows and by bytes.
-        """
-        order = self.read([key], row_ids=True).sort_by(key)[ROW_ID]
+        order = row_ids_by(self.read([key], row_ids=True) if among is None else among, key)
         blobs = [name for name in columns if is_stored_blob(self.dataset.schema.field(name))]
         plain = [name for name in columns if name not in blobs]
         fitting = batch_rows(self.schema, plain) or most_rows

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.commit.names import check_actor
 from omnigraph.errors import InputError
 from omnigraph.progress import OnProgress, Progress
 from omnigraph.records import dataclass
+
+if TYPE_CHECKING:
+    from omnigraph.write.row_security import RowSecurity
 
 LoadData: TypeAlias = Any
 """A path, several paths, an open binary file, tables or frames by type name, or records."""
@@ -41,6 +44,8 @@ class LoadJob:
     """Whether a Blob may name a local file, whose content is stored."""
     local_files: bool = True
     """Whether the data may be paths."""
+    security: RowSecurity | None = None
+    """Given if the actor may not see all rows of the branch."""
 
     def report(self, phase: str, records: int, rejected: int) -> None:
         """Call the progress callback, if there is one."""

@@ -34,7 +34,7 @@ from omnigraph.errors import (
 )
 from omnigraph.lang.schema.catalog import Catalog, EntityType, NodeType
 from omnigraph.logs import logger
-from omnigraph.write.delta import Effect, RowSource, TableDelta
+from omnigraph.write.delta import Deltas, Effect, RowSource, TableDelta
 from omnigraph.write.grouping import MOST_ROWS, Member, MemberRows, TypeRows
 from omnigraph.write.load.digest import FILES, Digest, FilesDigest
 from omnigraph.write.load.direct import direct_writes
@@ -137,7 +137,9 @@ class Load:
         """Distinguishes this load from another with the same idempotency key."""
         if self._digest is None:
             return None
-        return f"load:{self._job.mode}:{self._intake.records}:{self._digest.text()}"
+        digest = f"load:{self._job.mode}:{self._intake.records}:{self._digest.text()}"
+        security = self._job.security
+        return digest if security is None else security.own_fingerprint(digest)
 
     def counts(self) -> dict[str, Any]:
         """The fields of the receipt that do not come from the commit."""
@@ -155,7 +157,7 @@ class Load:
         """Check and stage; ``extra`` is kept in the commit of a load with an idempotency key."""
         consulted = self.check(view.snapshot)
         deltas = self._deltas(view.snapshot)
-        validator = Validator(self._store, self._catalog, deltas, self._keys)
+        validator = self._validator(deltas)
         # Not earlier: the check above may have added rejects.
         kept = self._kept(extra)
         self._report("writing")
@@ -173,7 +175,8 @@ class Load:
         reports = self._intake.rejects.has_room or self._job.on_progress is not None
         if not is_small or not is_local or reports or self.is_strict:
             return None
-        return Member(self._store, self._catalog, partial(self._content, extra))
+        make = partial(self._content, extra)
+        return Member(self._store, self._catalog, make, self._job.security)
 
     def _content(self, extra: Mapping[str, Any]) -> MemberRows:
         is_strict = self._job.mode is LoadMode.APPEND
@@ -201,12 +204,15 @@ class Load:
         while True:
             limit = None if self._intake.rejects.has_room else 1
             deltas = self._deltas(snapshot)
-            validator = Validator(self._store, self._catalog, deltas, self._keys)
-            judged = validator.judge(snapshot, limit)
+            judged = self._validator(deltas).judge(snapshot, limit)
             if not judged.violations:
                 self._refuse_emptying()
                 return judged.consulted
             self._reject(judged.violations)
+
+    def _validator(self, deltas: Deltas) -> Validator:
+        security = self._job.security
+        return Validator(self._store, self._catalog, deltas, self._keys, security=security)
 
     def _refuse_emptying(self) -> None:
         """Refuse an overwrite that would only delete, because all records were rejected."""

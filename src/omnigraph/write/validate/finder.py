@@ -7,6 +7,7 @@ The tables that were read are recorded: the publish asserts their versions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from omnigraph.records import dataclass
 from omnigraph.storage.tables.store import KEY
 from omnigraph.storage.tables.table import Table
 from omnigraph.write.delta import NO_IDS, Deltas, RowSource, TableDelta
+from omnigraph.write.row_security import RowSecurity, RowVisibility
 from omnigraph.write.validate.group_state import GroupState
 from omnigraph.write.validate.lookup import any_present, look_up
 
@@ -35,13 +37,22 @@ class Committed:
     """
 
     def __init__(
-        self, store: GraphStore, snapshot: Snapshot, deltas: Deltas, group: GroupState | None = None
+        self,
+        store: GraphStore,
+        snapshot: Snapshot,
+        deltas: Deltas,
+        group: GroupState | None = None,
+        security: RowSecurity | None = None,
     ) -> None:
+        """``security`` is given if the actor of the write may not see all rows."""
         self._store = store
         self._group = group
         self._snapshot = snapshot
         self._deltas = deltas
         self._seen: set[str] = set()
+        self.security = security
+        self.visible = None if security is None else RowVisibility(security, self._rows_before)
+        """The rows that the actor of the write sees; ``None`` if it sees all."""
 
     @property
     def consulted(self) -> dict[str, int]:
@@ -74,6 +85,26 @@ class Committed:
         """The ids that have a remaining row."""
         rows = self.matching(table_key, KEY, ids, [KEY])
         return rows[KEY].combine_chunks() if rows.num_rows else NO_IDS
+
+    def visible_ids(self, table_key: str, ids: pa.Array) -> pa.Array:
+        """Those of the ids of existing rows that the actor of the write sees."""
+        return ids if self.visible is None else self.visible.visible(table_key, ids)
+
+    def refuse_hidden(self, table_key: str, ids: pa.Array) -> None:
+        """Refuse a write that depends on rows which its actor does not see."""
+        if self.security is None or self.visible is None:
+            return
+        if len(self.visible.hidden(table_key, ids)):
+            raise self.security.denied()
+
+    def _rows_before(
+        self, table_key: str, ids: pa.Array, columns: Sequence[str]
+    ) -> pa.Table | None:
+        """The rows with one of the ids before the write."""
+        table = self.before(table_key)
+        if self._group is not None:
+            return self._group.matching(table_key, KEY, ids, columns)
+        return None if table is None else look_up(table, KEY, ids, columns)
 
     def before(self, table_key: str) -> Table | None:
         """The table before the write; ``None`` if it has no rows."""
@@ -246,6 +277,7 @@ class InMemoryFinder:
         # A row that this write replaces frees its values.
         there = one_zero(_without(there, delta)).rename_columns([_OTHER, *columns])
         both = rows.join(there, list(columns), join_type="inner").sort_by(_ROW)
+        self._committed.refuse_hidden(delta.table_key, pc.unique(both[_OTHER]))
         for record in displayable(both).to_pylist():
             values = tuple(record[column] for column in columns)
             yield DuplicateValue(record[_ROW], values, record[_OTHER], record[KEY])
@@ -283,6 +315,7 @@ class InMemoryFinder:
         if not len(wanted):
             return NO_IDS
         existing = self._committed.present(node_key, wanted)
+        existing = self._committed.visible_ids(node_key, existing)
         return wanted.filter(pc.invert(pc.is_in(wanted, value_set=existing)))
 
     def left_behind(self, delta: TableDelta, edge: EdgeType, end: str) -> Iterator[Dangling]:
@@ -314,12 +347,21 @@ class InMemoryFinder:
         affected = self._alive(entity_type, self._affected(delta))
         if not len(affected):
             return
-        counts = self._counts(delta, affected)
-        low, high = entity_type.cardinality.min, entity_type.cardinality.max
-        for source in affected.to_pylist():
-            count = counts.get(source, 0)
-            if count < low or (high is not None and count > high):
-                yield CardinalityBreach(source, count, _last_row(delta, source))
+        there = self._committed.matching(delta.table_key, "src", affected, [KEY, "src"])
+        there = _without(there, delta)
+        counts = _counts(there, delta)
+        low = entity_type.cardinality.min
+        high = math.inf if entity_type.cardinality.max is None else entity_type.cardinality.max
+        sources = [s for s in affected.to_pylist() if not low <= counts.get(s, 0) <= high]
+        if sources and self._committed.security is not None:
+            # Hidden edges count, but no message may say so.
+            ids = self._committed.visible_ids(delta.table_key, there[KEY].combine_chunks())
+            visible = _counts(there.filter(pc.is_in(there[KEY], value_set=ids)), delta)
+            if any(counts.get(s, 0) > high >= visible.get(s, 0) for s in sources):
+                raise self._committed.security.denied()
+            counts = visible
+        for source in sources:
+            yield CardinalityBreach(source, counts.get(source, 0), _last_row(delta, source))
 
     def _affected(self, delta: TableDelta) -> pa.Array:
         """New sources of the edges in the delta, and the old ones of what it moves or deletes."""
@@ -351,14 +393,15 @@ class InMemoryFinder:
             return sources
         return sources.filter(pc.invert(pc.is_in(sources, value_set=node.deleted)))
 
-    def _counts(self, delta: TableDelta, affected: pa.Array) -> dict[str, int]:
-        there = self._committed.matching(delta.table_key, "src", affected, [KEY, "src"])
-        sources = [_without(there, delta)["src"]]
-        if delta.rows is not None:
-            sources.append(delta.column("src"))
-        chunks = [chunk for column in sources for chunk in column.chunks]
-        counted = pc.value_counts(pa.chunked_array(chunks, pa.string()))
-        return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
+
+def _counts(there: pa.Table, delta: TableDelta) -> dict[str, int]:
+    """The number of edges of each source: those that stay, and those of the delta."""
+    sources = [there["src"]]
+    if delta.rows is not None:
+        sources.append(delta.column("src"))
+    chunks = [chunk for column in sources for chunk in column.chunks]
+    counted = pc.value_counts(pa.chunked_array(chunks, pa.string()))
+    return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
 
 
 def _last_row(delta: TableDelta, source: str) -> int | None:

@@ -6,7 +6,7 @@ each table and column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,16 +32,26 @@ class GroupState:
 
     # -- committed rows ------------------------------------------------------------------
 
-    def expect(self, entity_type: EntityType, rows: pa.Table, *, made_ids: bool) -> None:
-        """Announce rows of a member; what their rules need is looked up by ``read``."""
+    def expect(
+        self,
+        entity_type: EntityType,
+        rows: pa.Table,
+        *,
+        made_ids: bool,
+        columns_of: Callable[[str], Sequence[str]],
+    ) -> None:
+        """Announce rows of a member; what their rules need is looked up by ``read``.
+
+        ``columns_of`` are the columns of a table that are needed to find a row by its id.
+        """
         key = entity_type.table_key
         if not made_ids:
-            self._expect(key, KEY, rows[KEY], (KEY,))
+            self._expect(key, KEY, rows[KEY], columns_of(key))
         for columns in entity_type.unique:
             self._expect(key, columns[0], rows[columns[0]], (KEY, *columns))
         if isinstance(entity_type, EdgeType):
-            self._expect(f"node:{entity_type.from_type}", KEY, rows["src"], (KEY,))
-            self._expect(f"node:{entity_type.to_type}", KEY, rows["dst"], (KEY,))
+            for end, name in (("src", entity_type.from_type), ("dst", entity_type.to_type)):
+                self._expect(f"node:{name}", KEY, rows[end], columns_of(f"node:{name}"))
             if entity_type.cardinality.min or entity_type.cardinality.max is not None:
                 self._expect(key, "src", rows["src"], (KEY, "src"))
 
@@ -71,7 +81,10 @@ class GroupState:
         self, table_key: str, column: str, values: pa.Array, columns: list[str]
     ) -> pa.Table:
         values_seen, rows = self._looked_up.get((table_key, column), (values.slice(0, 0), None))
-        if rows is None or not pc.all(pc.is_in(values, value_set=values_seen)).as_py():
+        if rows is None or not (
+            pc.all(pc.is_in(values, value_set=values_seen)).as_py()
+            and {*columns} <= {*rows.column_names}
+        ):
             pin = self._snapshot.pins[table_key]
             return look_up(self._store.table(pin), column, values, columns)
         return _with(rows, column, values).select(columns)

@@ -221,9 +221,10 @@ def _compare_hint(left: typed.TypedExpr, right: typed.TypedExpr) -> str | None:
         is_text = isinstance(other, typed.Constant) and isinstance(other.value, str)
         if is_text and str(one.type.scalar) in ("Date", "DateTime"):
             return f'write {str(one.type.scalar).lower()}("…")'
-        declared = isinstance(other, typed.Parameter) and other.name != typed.NOW_PARAMETER
-        if declared and isinstance(one, typed.Column):
-            assert isinstance(other, typed.Parameter)
+        if not isinstance(other, typed.Parameter) or not isinstance(one, typed.Column):
+            continue
+        # `now()` and the attributes of an actor are not declared by the query.
+        if other.name.isidentifier() and other.name != typed.NOW_PARAMETER:
             return f"declare `${other.name}: {one.type.scalar}`"
     return None
 

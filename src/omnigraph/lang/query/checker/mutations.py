@@ -35,10 +35,10 @@ def _statement(context: Context, node: ast.Statement) -> CheckedStatement:
         case ast.UpdateStatement():
             values = _assignments(context, node.assignments, target)
             _unchangeable(context, node, target)
-            where = _where(context, node.where, target)
+            where = row_condition(context, node.where, target)
             return _checked(StatementKind.UPDATE, target, values, where, node)
         case ast.DeleteStatement():
-            where = _where(context, node.where, target)
+            where = row_condition(context, node.where, target)
             return _checked(StatementKind.DELETE, target, (), where, node)
         case _:
             raise TypeError(f"the checker does not know {type(node).__name__}")
@@ -152,9 +152,12 @@ def _unchangeable(context: Context, node: ast.UpdateStatement, target: NodeType 
 # -- predicates -------------------------------------------------------------------------------
 
 
-def _where(context: Context, node: ast.Expr, target: NodeType | EdgeType) -> typed.TypedExpr | None:
+def row_condition(
+    context: Context, node: ast.Expr, target: NodeType | EdgeType, variable: str = ROW
+) -> typed.TypedExpr | None:
+    """A condition about one row of a type; ``None`` if it is invalid."""
     at = Inference(
-        context, VariableScope(), row=writable(target), row_variable=ROW, row_label=target.name
+        context, VariableScope(), row=writable(target), row_variable=variable, row_label=target.name
     )
     condition = at.condition(node)
     return None if condition is None else _stored_ends(condition, isinstance(target, EdgeType))
