@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import time
 import traceback
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from omnigraph.server.calls import Call, Reply, RequestHeaders
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
+from omnigraph.server.look_ups import LookUps
 from omnigraph.server.matching import Match, RouteTable
 from omnigraph.server.request_log import ERROR
 from omnigraph.server.routes import ROUTES, Lane, Route
@@ -50,12 +52,15 @@ class HttpApplication:
         self._process = process
         self._table = RouteTable(ROUTES)
         self._patience = _Patience()
+        self._look_ups = LookUps()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            exchange = _Exchange(self._process, self._table, self._patience, scope, receive, send)
+            exchange = _Exchange(
+                self._process, self._table, self._patience, self._look_ups, scope, receive, send
+            )
             await exchange.run()
         else:
             await send({"type": "websocket.close", "code": 1008})
@@ -106,6 +111,7 @@ class _Exchange:
         process: ServerProcess,
         table: RouteTable,
         patience: _Patience,
+        look_ups: LookUps,
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -127,6 +133,7 @@ class _Exchange:
         self._has_started = False
         self._echoes_version = False
         self._patience = patience
+        self._look_ups = look_ups
         self._listening: asyncio.Task[None] | None = None
 
     # -- the whole ---------------------------------------------------------------------------
@@ -262,14 +269,15 @@ class _Exchange:
         reply: Reply = await process.lanes.write(lambda: route.handler(call), permit=permit)
         return reply
 
-    def _answer_here(self, route: Route, call: Call) -> Reply | None:
+    async def _answer_here(self, route: Route, call: Call, kind: Hashable) -> Reply | None:
         """The answer of a read that needs no thread, because it reads nothing but memory."""
-        if route.in_memory is None or self._process.lanes.observes_all:
+        answer = route.in_memory
+        if answer is None or self._process.lanes.observes_all:
             return None
         commit = call.headers.one(COMMIT)
         if commit is not None and not (call.served is not None and call.served.has_seen(commit)):
             return None
-        return route.in_memory(call)
+        return await self._look_ups.answer(kind, lambda: answer(call))
 
     def _run_read(self, route: Route, call: Call) -> Reply:
         commit = call.headers.one(COMMIT)
@@ -281,8 +289,9 @@ class _Exchange:
     async def _read(self, route: Route, call: Call) -> Reply:
         """Run a read; it is cancelled when its client leaves."""
         permit = await self._admit(call)
+        kind = _kind_of(call)
         try:
-            reply = self._answer_here(route, call)
+            reply = await self._answer_here(route, call, kind)
         except BaseException:
             permit.release()
             raise
@@ -292,12 +301,10 @@ class _Exchange:
         # Most reads have ended before it pays to listen to their clients.
         self._patience.add(self)
         try:
-            return await self._process.lanes.read(
-                lambda: self._run_read(route, call),
-                call.cancel,
-                permit=permit,
-                key=_lane_key(call),
-            )
+            with self._look_ups.fill(kind):
+                return await self._process.lanes.read(
+                    lambda: self._run_read(route, call), call.cancel, permit=permit, key=kind
+                )
         finally:
             self._patience.discard(self)
             if self._listening is not None:
@@ -456,7 +463,7 @@ def _decoded_body(route: Route, content: bytes) -> Any:
         ) from None
 
 
-def _lane_key(call: Call) -> tuple[str, str, int]:
+def _kind_of(call: Call) -> tuple[str, str, int]:
     """The kind of a read: the same query on the same graph takes about the same time."""
     text, name = _query_of(call)
     graph_id = _NO_GRAPH if call.served is None else call.served.graph_id

@@ -1,0 +1,56 @@
+"""Look-ups in the event loop: one of a kind fills the caches, the others wait for it there.
+
+A look-up in cached tables is answered in the event loop. After a commit its caches have to be
+extended, which needs a thread. If every look-up that arrives meanwhile took the thread too, they
+would occupy it one after another long after the caches are filled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+from omnigraph.server.calls import Reply
+
+_REMEMBERED = 4096
+"""How many kinds of reads are known to be look-ups."""
+_LONGEST_WAIT = 0.05
+"""Seconds; a read whose kind takes longer gets a thread of its own."""
+
+
+class LookUps:
+    """The kinds of reads that the event loop has answered, and who fills their caches now."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, None] = OrderedDict()
+        self._filling: dict[Hashable, asyncio.Future[None]] = {}
+
+    async def answer(self, kind: Hashable, attempt: Callable[[], Reply | None]) -> Reply | None:
+        """The answer of an attempt that reads memory only; ``None`` if it needs a thread."""
+        reply = attempt()
+        while reply is None and (filling := self._filling.get(kind)) is not None:
+            await asyncio.wait((filling,), timeout=_LONGEST_WAIT)
+            if not filling.done():
+                return None
+            reply = attempt()
+        if reply is not None:
+            self._known[kind] = None
+            self._known.move_to_end(kind)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return reply
+
+    @contextmanager
+    def fill(self, kind: Hashable) -> Iterator[None]:
+        """While a read with a thread fills the caches of its kind; others wait for its end."""
+        if kind not in self._known or kind in self._filling:
+            yield
+            return
+        filling = self._filling[kind] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._filling[kind]
+            filling.set_result(None)

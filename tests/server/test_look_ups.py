@@ -1,0 +1,85 @@
+"""Look-ups in the event loop: after a commit one of a kind takes a thread, others wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from omnigraph.server.calls import Reply
+from omnigraph.server.look_ups import LookUps
+
+ANSWER = Reply(b"{}")
+
+
+class Cache:
+    """A cache that the event loop can read while it is fresh, and that a thread fills."""
+
+    def __init__(self) -> None:
+        self.is_fresh = True
+        self.fills = 0
+
+    def attempt(self) -> Reply | None:
+        return ANSWER if self.is_fresh else None
+
+    async def read(self, look_ups: LookUps, kind: str = "by key") -> Reply:
+        reply = await look_ups.answer(kind, self.attempt)
+        if reply is None:
+            with look_ups.fill(kind):
+                self.fills += 1
+                await asyncio.sleep(0)
+                self.is_fresh = True
+                reply = ANSWER
+        return reply
+
+
+def together(count: int, cache: Cache, *, is_known: bool = True) -> None:
+    async def run() -> None:
+        look_ups = LookUps()
+        if is_known:
+            assert await cache.read(look_ups) is ANSWER
+        cache.is_fresh = False
+        answers = await asyncio.gather(*(cache.read(look_ups) for _ in range(count)))
+        assert answers == [ANSWER] * count
+
+    asyncio.run(run())
+
+
+def test_one_look_up_of_many_fills_the_cache():
+    cache = Cache()
+    together(20, cache)
+    assert cache.fills == 1
+
+
+def test_a_read_that_was_never_answered_in_memory_waits_for_nobody():
+    """Other queries of one text run beside each other."""
+    cache = Cache()
+    together(20, cache, is_known=False)
+    assert cache.fills == 20
+
+
+def test_nobody_waits_long_for_a_read_that_takes_long(monkeypatch):
+    monkeypatch.setattr("omnigraph.server.look_ups._LONGEST_WAIT", 0.01)
+
+    async def run() -> None:
+        look_ups = LookUps()
+        assert await look_ups.answer("k", lambda: ANSWER) is ANSWER
+        with look_ups.fill("k"):
+            assert await look_ups.answer("k", lambda: None) is None
+
+    asyncio.run(run())
+
+
+def test_a_read_that_fails_releases_those_that_wait():
+    async def run() -> None:
+        look_ups = LookUps()
+        await look_ups.answer("k", lambda: ANSWER)
+        answers = iter([None, ANSWER])
+        try:
+            with look_ups.fill("k"):
+                waiting = asyncio.ensure_future(look_ups.answer("k", lambda: next(answers)))
+                await asyncio.sleep(0)
+                raise ValueError
+        except ValueError:
+            pass
+        assert await waiting is ANSWER
+
+    asyncio.run(run())
