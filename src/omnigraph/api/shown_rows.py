@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.errors import InputError
 from omnigraph.plan.view import View
-from omnigraph.read.visibility import visible_ids
+from omnigraph.read.visible_rows import VisibleRows
 
 
 def shown_by(
@@ -19,9 +18,9 @@ def shown_by(
     entity = catalog.node_types.get(type_name) or catalog.edge_types.get(type_name)
     if entity is None:
         raise InputError(f"unknown node or edge type '{type_name}'")
-    context = snapshot._handle.query_context(snapshot._context)
+    handle, state = snapshot._handle, snapshot._context.snapshot
     with snapshot._reading():
         return [
-            bool(visible_ids(replace(context, view=view), entity.table_key, [entity_id]))
+            bool(VisibleRows(handle.store, catalog, state, view).find(entity, entity_id, ["id"]))
             for view in views
         ]

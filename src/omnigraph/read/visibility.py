@@ -1,7 +1,7 @@
 """Which rows of a snapshot the view of a query shows.
 
-A query asks for the marks of its plan (``plan/rules/restrict.py``). Other readers and writers use
-the functions at the end: ``visible_ids``, ``visible_mask`` and ``visible_count``.
+A query asks for the marks of its plan (``plan/rules/restrict.py``). Everything that is not a query
+uses ``visible_rows``, which reads storage.
 
 Masks of tables in memory are kept in memory too (``topology/visible.py``). Of any other table a few
 rows are judged by their own columns; the answer is the same.
@@ -10,32 +10,23 @@ rows are judged by their own columns; the answer is the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.arrow import pushable
 from omnigraph.plan.view import View
 from omnigraph.read.search.ranking import text_totals
-from omnigraph.read.sources import ID, EdgeSource, NodeSource, take_rows
+from omnigraph.read.sources import EdgeSource, NodeSource, take_rows
 from omnigraph.read.tables import SnapshotTables
-from omnigraph.topology.cache import one_array
 from omnigraph.topology.visible import NodeMask, RowMask, VisibleEdges, columns_of, true_rows
 
 if TYPE_CHECKING:
-    from omnigraph.read.context import QueryContext
     from omnigraph.read.frame import Ints, Mask, Numbers
     from omnigraph.read.limits import Check
     from omnigraph.storage.tables.search import RowIds
     from omnigraph.topology.edges import EdgeAdjacency
-
-# Storage looks up at most this many ids at once.
-_MOST_IDS = 10_000
 
 
 class VisibleNodes:
@@ -98,23 +89,6 @@ class VisibleNodes:
         is_present = source.present(numbers)
         columns = source.values(columns_of(self.condition), numbers)
         return is_present & true_rows(self.condition, columns, len(numbers))
-
-    def kept_ids(self, ids: pa.Array) -> pa.Array:
-        """The distinct ones of some ids that are visible nodes of the snapshot."""
-        ids = pc.unique(ids)
-        mask = self.preferred_mask(len(ids))
-        if mask is not None:
-            numbers = self.source.index().numbers_of(ids.to_pylist())
-            return self.source.ids.texts(numbers[mask.keeps(numbers)])
-        names = dict.fromkeys([ID, *columns_of(self.condition)])
-        matches = []
-        for start in range(0, len(ids), _MOST_IDS):
-            wanted = pc.field(ID).isin(ids.slice(start, _MOST_IDS))
-            rows = self.source.table().read(list(names), wanted)
-            columns = {name: one_array(rows[name]) for name in names}
-            kept = true_rows(self.condition, columns, rows.num_rows)
-            matches.append(columns[ID].filter(arrow_view(kept)))
-        return pa.concat_arrays([pa.array([], pa.string()), *matches])
 
 
 class VisibleEdgeSource(EdgeSource):
@@ -259,86 +233,3 @@ class Visibility:
             )
             texts, words, start = texts + counts[0], words + counts[1], end
         return VisibleTexts(np.sort(rows[flags]).astype(np.uint64), (texts, words))
-
-
-# -- for other readers, and for writers --------------------------------------------------------
-
-
-def needed_columns(context: QueryContext, table_key: str) -> tuple[str, ...]:
-    """The columns that ``visible_mask`` needs of the rows of a table; none if all are visible."""
-    view = context.view
-    if view.sees_all(table_key) or view.hides(table_key):
-        return ()
-    ends = ("src", "dst") if view.ends(table_key) else ()
-    return tuple(dict.fromkeys([*ends, *columns_of(view.condition(table_key))]))
-
-
-def visible_mask(context: QueryContext, table_key: str, rows: pa.Table | pa.RecordBatch) -> Mask:
-    """A mask of the given row images that the view of a context shows.
-
-    ``rows`` have at least the columns of ``needed_columns``; they need not be stored. A row is
-    judged by its own values; the ends of an edge by the nodes of the snapshot of the context.
-    """
-    view, count = context.view, rows.num_rows
-    if view.sees_all(table_key):
-        return np.ones(count, bool)
-    if view.hides(table_key) or not count:
-        return np.zeros(count, bool)
-    condition = view.condition(table_key)
-    columns = {name: _array(rows[name]) for name in columns_of(condition)}
-    mask = true_rows(condition, columns, count)
-    for name, end in zip(("src", "dst"), view.ends(table_key), strict=False):
-        ids = _array(rows[name])
-        seen = _visible_nodes(SnapshotTables(context), end, ids)
-        mask = mask & numpy_view(pc.is_in(ids, value_set=seen))
-    return mask
-
-
-def visible_ids(
-    context: QueryContext, table_key: str, ids: Sequence[str] | pa.Array
-) -> frozenset[str]:
-    """Those of some ids that are rows of a table in the snapshot and that the view shows."""
-    wanted = ids if isinstance(ids, pa.Array) else pa.array(list(ids), pa.string())
-    tables = SnapshotTables(context)
-    if not len(wanted):
-        return frozenset()
-    if table_key.startswith("node:"):
-        return frozenset(_visible_nodes(tables, table_key, wanted).to_pylist())
-    source = tables.edges(table_key.removeprefix("edge:"))
-    if source is None or context.view.hides(table_key):
-        return frozenset()
-    names = list(dict.fromkeys([ID, *needed_columns(context, table_key)]))
-    matches: set[str] = set()
-    for start in range(0, len(wanted), _MOST_IDS):
-        some = pc.field(ID).isin(wanted.slice(start, _MOST_IDS))
-        rows = source.table().read(names, some)
-        kept = visible_mask(context, table_key, rows)
-        matches.update(one_array(rows[ID]).filter(arrow_view(kept)).to_pylist())
-    return frozenset(matches)
-
-
-def visible_count(context: QueryContext, table_key: str) -> int:
-    """The number of rows of a table in the snapshot that the view shows."""
-    view, pin = context.view, context.snapshot.pins.get(table_key)
-    if pin is None or view.hides(table_key):
-        return 0
-    if view.sees_all(table_key):
-        return pin.row_count
-    visibility, (kind, _, name) = SnapshotTables(context).visibility, table_key.partition(":")
-    if kind == "edge":
-        edges = visibility.edges(name)
-        return 0 if edges is None else edges.index().count
-    nodes = visibility.nodes(name)
-    return 0 if nodes is None else nodes.mask().count
-
-
-def _visible_nodes(tables: SnapshotTables, table_key: str, ids: pa.Array) -> pa.Array:
-    """The distinct ones of some ids that are visible nodes."""
-    nodes = tables.visibility.nodes(table_key.removeprefix("node:"))
-    if nodes is None or nodes.is_empty:
-        return pa.array([], pa.string())
-    return nodes.kept_ids(ids)
-
-
-def _array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return one_array(column) if isinstance(column, pa.ChunkedArray) else column
