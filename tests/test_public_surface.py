@@ -65,6 +65,7 @@ def test_all_is_pinned():
         "Progress",
         "OnProgress",
         "BlobInfo",
+        "Neighbour",
         "ReadOnlyDataset",
         "Receipt",
         "LoadReceipt",

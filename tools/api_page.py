@@ -42,7 +42,7 @@ the graph was opened with. `None` means *not given*: no limit, no restriction, t
 
 SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Graph", ("Graph",)),
-    ("Snapshots", ("GraphSnapshot", "BlobInfo", "ReadOnlyDataset")),
+    ("Snapshots", ("GraphSnapshot", "Neighbour", "BlobInfo", "ReadOnlyDataset")),
     ("Results", ("PreparedRead", "PreparedMutation", "Result", "Explanation", "Cancel")),
     ("Branches and tags", ("GraphBranches", "GraphTags", "Commit", "Tag")),
     ("Writes", ("Receipt", "LoadReceipt", "LoadMode", "TableCounts", "Durability", "Recovered")),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.api.graph_like import BranchesLike, GraphLike, SchemaLike, SnapshotLike
     from omnigraph.api.handle import Mode
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
+    from omnigraph.api.neighbours import Neighbour
     from omnigraph.api.query import Explanation
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import GraphSnapshot
@@ -137,6 +138,7 @@ _NAMES = {
     "api.graph": "Graph",
     "api.snapshot": "GraphSnapshot",
     "api.snapshot_rows": "BlobInfo",
+    "api.neighbours": "Neighbour",
     "api.branches": "GraphBranches GraphTags",
     "api.changes": "GraphChanges Baseline",
     "api.schema": "GraphSchema",
@@ -231,6 +233,7 @@ __all__ += [
     "Progress",
     "OnProgress",
     "BlobInfo",
+    "Neighbour",
 ]
 __all__ += ["ReadOnlyDataset"]
 __all__ += ["Receipt", "LoadReceipt", "LoadMode", "LoadData", "Rows", "TableCounts", "Durability"]

@@ -261,6 +261,7 @@ class Server:
         self._end = asyncio.Event()
         self._ready.set()
         await self._end.wait()
+        self.process.begin_drain()
         await listener.drain()
         await self.process.lanes.drain()
         self.process.lanes.close()

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from omnigraph.policy.actions import ACTIONS
@@ -34,6 +35,12 @@ BODIES: dict[str, Any] = {
     "cluster_mergeBranches": {"source": "b"},
     "cluster_export": {},
     "cluster_explain_policy": {"actor": "bo", "action": "read"},
+    "cluster_changes_baseline": {},
+    "cluster_diff": {"from": "main", "to": {"branch": "b"}},
+    "cluster_revert": {"commit": "c"},
+    "cluster_cherry_pick": {"commit": "c"},
+    "cluster_create_tag": {"name": "v1"},
+    "cluster_explain": {"query": "q"},
 }
 
 
@@ -47,6 +54,7 @@ def test_every_route_has_an_action_and_a_limit() -> None:
             "openapi",
             "metrics",
             "cluster_export",
+            "cluster_changes_baseline",
         )
 
 
@@ -89,6 +97,9 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                     continue
                 path = route.path.replace("{graph_id}", "g").replace("{name}", "adults")
                 path = path.replace("{branch}", "b").replace("{commit_id}", "c")
+                path = path.replace("{tag}", "v1")
+                if {"type", "id"} <= _names(route.query):
+                    path += "?type=Person&id=Ada"
                 headers = {"Omnigraph-If-Graph-Commit": "c"}
                 if route.operation_id == "cluster_load_ndjson":
                     headers["Content-Type"] = "application/x-ndjson"
@@ -96,7 +107,7 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                 answer = client.request(route.method, path, body, headers=headers)
                 is_masked = route.action == "invoke_query" or flavour == "hidden"
                 # Whoever may not read commits cannot tell a hidden one from an unknown one.
-                is_masked |= route.operation_id == "cluster_getCommit"
+                is_masked |= route.operation_id in ("cluster_getCommit", "cluster_commit_changes")
                 expected = 404 if is_masked and route.scope == "graph" else 403
                 assert answer.status == expected, (route.operation_id, answer.body)
                 if flavour == "hidden" and route.scope == "graph":
@@ -104,6 +115,10 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                         route.method, path.replace("/g/", "/absent/"), body, headers=headers
                     )
                     assert _shape(answer.json, "g") == _shape(absent.json, "absent")
+
+
+def _names(model: type | None) -> set[str]:
+    return set() if model is None else {field.name for field in msgspec.structs.fields(model)}
 
 
 def _shape(body: dict[str, Any], graph_id: str) -> str:

@@ -163,6 +163,33 @@ def requests_of(operation: str, branch: str) -> list[Request]:
             return [Request("POST", "/policy/explain", [("admin", None, None)], body)]
         case "getCommit":
             return [Request("GET", "/commits/none", [("read", None, None)])]
+        case "commit_changes":
+            return [Request("GET", "/commits/none/changes", [("read", None, None)])]
+        case "changes":
+            return [Request("GET", f"/changes?branch={branch}", read)]
+        case "changes_baseline":
+            return [Request("POST", "/changes/baseline", [("export", branch, None)], at)]
+        case "diff":
+            body = {"from": {"branch": branch}, "to": {"branch": branch}}
+            return [Request("POST", "/diff", read, body)]
+        case "blame":
+            history: list[Question] = [("read_history", branch, None), *read]
+            return [Request("GET", f"/blame?type=Task&id=a&branch={branch}", history)]
+        case "revert" | "cherry_pick" as name:
+            body = {"commit": "none", **at}
+            return [Request("POST", f"/{name.replace('_', '-')}", change, body)]
+        case "list_tags":
+            return [Request("GET", "/tags", [("read", None, None)])]
+        case "create_tag":
+            body = {"name": f"{branch}-v1", "branch": "nowhere"}
+            return [Request("POST", "/tags", [("branch_create", "nowhere", f"{branch}-v1")], body)]
+        case "delete_tag":
+            path = f"/tags/{branch.replace('/', '%2F')}"
+            return [Request("DELETE", path, [("branch_create", None, branch)])]
+        case "explain":
+            return [Request("POST", "/explain", read, {"query": READ, **at})]
+        case "entity" | "neighbours" as name:
+            return [Request("GET", f"/{name}?type=Task&id=a&branch={branch}", read)]
     raise AssertionError(f"no request for {operation}")
 
 
@@ -267,7 +294,7 @@ class Serving:
                 continue
             if action == "invoke_query":
                 return "stored query not found"
-            if request.path == "/commits/none":
+            if request.path.startswith("/commits/none"):
                 return "commit 'none' not found"
             if request.path == "/queries" and any(
                 access.decide(graph, identity, "invoke_query", query=name).allowed

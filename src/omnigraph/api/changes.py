@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from os import fspath
 from pathlib import Path
 from typing import Any
 
 from omnigraph.api.arguments import Location, public
 from omnigraph.api.authors import Authors
-from omnigraph.api.handle import Namespace
+from omnigraph.api.handle import Handle, Namespace
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import History, SnapshotRef
 from omnigraph.commit.names import normal_branch
@@ -20,11 +21,15 @@ from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.cursor import Cursor, view_mark
 from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, baseline_record
-from omnigraph.merge.pages import ChangePage
+from omnigraph.merge.pages import ChangeBlock, ChangePage
 from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
 from omnigraph.write.export import Export
+
+_PAUSE_SECONDS = 0.05
+"""How often a waiting reader looks for a new commit."""
+_FOLLOW_SECONDS = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class GraphChanges(Namespace):
         *,
         start: str = BEGINNING,
         limit: int = 1_000,
+        wait: float = 0.0,
         kinds: Collection[str] | None = None,
         types: Collection[str] | None = None,
         ops: Collection[str] | None = None,
@@ -60,7 +66,8 @@ class GraphChanges(Namespace):
 
         Schema changes come before the rows of their commit, and count as changes. Without a
         ``cursor`` the feed begins at ``start``: ``beginning``, ``now`` or ``after:<commit>``. The
-        page has the cursor of the next page, and whether it has caught up with the branch.
+        page has the cursor of the next page, and whether it has caught up with the branch. If there
+        are no changes, the call waits for some, for up to ``wait`` seconds.
 
         Raises:
             NotFound: the branch does not exist.
@@ -74,9 +81,53 @@ class GraphChanges(Namespace):
         >>> [(change.op.value, change.id) for change in page.changes]
         [('insert', 'Alan')]
         """
-        feed = self._feed(branch, ChangeFilter.of(kinds, types, ops))
-        position = feed.start(start) if cursor is None else Cursor.parse(cursor)
-        return Authors(self._handle).of_page(feed.page(position, limit))
+        handle, wanted = self._handle, ChangeFilter.of(kinds, types, ops)
+        deadline = time.monotonic() + wait
+        while True:
+            seen = head_of(handle, branch)
+            page = read_page(handle, branch, cursor, start, limit, wanted)
+            if page.blocks or not page.caught_up:
+                return page
+            while head_of(handle, branch) == seen:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return page
+                time.sleep(min(left, _PAUSE_SECONDS))
+            cursor = page.cursor
+
+    @public
+    def follow(
+        self,
+        branch: str = "main",
+        cursor: str | None = None,
+        *,
+        start: str = BEGINNING,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+    ) -> Iterator[ChangeBlock]:
+        """The changes of a branch, commit by commit, without an end: it waits for more.
+
+        A block has the cursor after it, from which a later call continues.
+
+        Raises:
+            NotFound: the branch does not exist.
+            HistoryGone: cleanup has removed the changes at the cursor.
+
+        >>> blocks = graph.changes.follow()
+        >>> next(blocks).schema_events[0].describe(), len(next(blocks).changes)
+        ("add node type 'Person'", 3)
+        """
+        options: dict[str, Any] = {"kinds": kinds, "types": types, "ops": ops}
+        page = self.poll(branch, cursor, start=start, **options)
+        return self._later_blocks(branch, page, options)
+
+    def _later_blocks(
+        self, branch: str, page: ChangePage, options: dict[str, Any]
+    ) -> Iterator[ChangeBlock]:
+        while True:
+            yield from page.blocks
+            page = self.poll(branch, page.cursor, wait=_FOLLOW_SECONDS, **options)
 
     @public
     def of_commit(
@@ -103,7 +154,7 @@ class GraphChanges(Namespace):
         ['insert']
         """
         row = History(self._handle.store).commit(commit)
-        feed = self._feed(row.branch, ChangeFilter.of(kinds, types, ops))
+        feed = feed_of(self._handle, row.branch, ChangeFilter.of(kinds, types, ops))
         start = Cursor(normal_branch(row.branch), row.parent, view=None)
         position = start if cursor is None else Cursor.parse(cursor)
         if (position.branch, position.commit) != (start.branch, start.commit):
@@ -151,17 +202,43 @@ class GraphChanges(Namespace):
         """
         Authors(self._handle).require(branch)
         entity_type = find_type(self._handle.accepted().catalog, type_name)
-        chain = self._feed(branch, ChangeFilter()).chain()
-        schema, view_at = self._schema(), self._handle.view_at
+        chain = feed_of(self._handle, branch, ChangeFilter()).chain()
+        schema, view_at = _schema_at(self._handle), self._handle.view_at
         return find_blame(self._handle.store, schema, entity_type, entity_id, chain, view_at)
 
-    # -- inside --------------------------------------------------------------------------
 
-    def _feed(self, branch: str, wanted: ChangeFilter) -> Feed:
-        handle = self._handle
-        branch_name = normal_branch(branch)
-        return Feed(handle.store, self._schema(), branch_name, wanted, handle.view_at)
+# -- pages ----------------------------------------------------------------------------------------
 
-    def _schema(self) -> SchemaAt:
-        store, contract = self._handle.store, self._handle.check()
-        return lambda state: identified_at(store, contract, state)
+Head = tuple[int, str | None]
+"""The version of the manifest of a branch, and its newest commit."""
+
+
+def head_of(handle: Handle, branch: str) -> Head:
+    """The head of a branch; two that differ mean that there may be new changes."""
+    handle.check_open()
+    current = handle.store.manifest(normal_branch(branch)).current()
+    return current.manifest_version, None if current.head is None else current.head.commit_id
+
+
+def read_page(
+    handle: Handle,
+    branch: str,
+    cursor: str | None,
+    start: str,
+    limit: int,
+    wanted: ChangeFilter,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> ChangePage:
+    """A page of the feed of a branch, as the actor of the handle sees it; see ``Feed.page``."""
+    feed = feed_of(handle, branch, wanted)
+    position = feed.start(start) if cursor is None else Cursor.parse(cursor)
+    return Authors(handle).of_page(feed.page(position, limit, is_enough=is_enough))
+
+
+def feed_of(handle: Handle, branch: str, wanted: ChangeFilter) -> Feed:
+    return Feed(handle.store, _schema_at(handle), normal_branch(branch), wanted, handle.view_at)
+
+
+def _schema_at(handle: Handle) -> SchemaAt:
+    store, contract = handle.store, handle.check()
+    return lambda state: identified_at(store, contract, state)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import omnigraph
 from omnigraph.api.arguments import Location, Params, QuerySource, public
@@ -23,6 +23,9 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.read.limits import MEMORY, Cancel, Limits
 from omnigraph.representation import html_table
 from omnigraph.result.result import Result
+
+if TYPE_CHECKING:
+    from omnigraph.merge.change_filter import ChangeFilter
 
 
 class GraphSnapshot(SnapshotRows):
@@ -179,24 +182,9 @@ class GraphSnapshot(SnapshotRows):
         >>> [(change.op.value, change.id) for change in before.diff(graph.snapshot()).changes]
         [('insert', 'Alan')]
         """
-        from omnigraph.commit.schema.history import identified
         from omnigraph.merge.change_filter import ChangeFilter
-        from omnigraph.merge.diff import find_diff
-        from omnigraph.merge.states import SchemaSnapshot
 
-        self._handle.check()
-        store, after = self._store, context_of(other, self._handle)
-        wanted = ChangeFilter.of(kinds, types, ops)
-        with self._reading(), detect_removal(store, after.snapshot):
-            states = [
-                SchemaSnapshot(
-                    state.snapshot,
-                    identified(store, state.snapshot, state.catalog),
-                    state.view,
-                )
-                for state in (self._context, after)
-            ]
-            return find_diff(store, states[0], states[1], wanted, summary=summary)
+        return diff_snapshots(self, other, ChangeFilter.of(kinds, types, ops), summary=summary)
 
     # -- all rows ------------------------------------------------------------------------
 
@@ -270,6 +258,34 @@ class GraphSnapshot(SnapshotRows):
         rows = [(key, table["rows"]) for key, table in self.tables.items()]
         title = f"{self.branch}, version {self.version}, commit {self.commit_id}"
         return html_table(title, ("table", "rows"), rows)
+
+
+def diff_snapshots(
+    before: GraphSnapshot,
+    other: GraphSnapshot,
+    wanted: ChangeFilter,
+    *,
+    summary: bool = False,
+    max_changes: int | None = None,
+) -> omnigraph.Diff:
+    """The net changes between two snapshots of a graph; refused above ``max_changes``."""
+    from omnigraph.commit.schema.history import identified
+    from omnigraph.merge.diff import find_diff
+    from omnigraph.merge.states import SchemaSnapshot
+
+    handle, own = before._handle, before._context
+    handle.check()
+    store, after = handle.store, context_of(other, handle)
+    with detect_removal(store, own.snapshot), detect_removal(store, after.snapshot):
+        states = [
+            SchemaSnapshot(
+                state.snapshot, identified(store, state.snapshot, state.catalog), state.view
+            )
+            for state in (own, after)
+        ]
+        return find_diff(
+            store, states[0], states[1], wanted, summary=summary, max_changes=max_changes
+        )
 
 
 def context_of(snapshot: GraphSnapshot, handle: Handle) -> SnapshotContext:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -174,6 +174,34 @@ class SnapshotRows:
             else python_values(rows[name].combine_chunks(), types.get(name, STRING), name)[0]
             for name in schema.names
         }
+
+    @public
+    def neighbours(
+        self,
+        type_name: str,
+        entity_id: str,
+        *,
+        edge: str | None = None,
+        direction: Literal["out", "in", "both"] = "both",
+        limit: Natural = 100,
+    ) -> list[omnigraph.Neighbour]:
+        """The edges of a node and the nodes at their other ends, at most ``limit``.
+
+        By edge type, in alphabetical order; ``edge`` chooses one. Which edges are returned if there
+        are more is not specified.
+
+        Raises:
+            NotFound: the node does not exist.
+            InputError: a type does not exist.
+
+        >>> [(n.edge_type, n.node["name"]) for n in graph.snapshot().neighbours("Person", "Ada")]
+        [('Knows', 'Grace')]
+        """
+        from omnigraph.api.neighbours import find_neighbours
+
+        return find_neighbours(
+            self, self._context.catalog, type_name, entity_id, edge, direction, limit
+        )
 
     # -- Blobs ---------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from omnigraph.commit.names import branch_label
 from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.store import GraphStore
+from omnigraph.errors import LimitExceeded
 from omnigraph.lang.schema.catalog import EntityType
 from omnigraph.lang.schema.identified import IdentifiedSchema, phase, schema_difference
 from omnigraph.lang.schema.steps import AddType
@@ -137,8 +138,9 @@ def find_diff(
     wanted: ChangeFilter,
     *,
     summary: bool = False,
+    max_changes: int | None = None,
 ) -> Diff:
-    """The difference between two states, of any branches."""
+    """The difference between two states, of any branches; refused above ``max_changes``."""
     changes: list[Change] = []
     tables: dict[str, TableCounts] = {}
     wanted = wanted.resolve([after.schema, before.schema])
@@ -146,8 +148,15 @@ def find_diff(
         counts = counts_of(rows, wanted)
         if counts.affected:
             tables[entity_type.table_key] = counts
-        if not summary:
-            changes += changes_of(entity_type, rows, wanted)
+        if summary:
+            continue
+        if max_changes is not None and len(changes) + counts.affected > max_changes:
+            raise LimitExceeded(
+                f"there are more than {max_changes} changes between the two states",
+                hint="ask for a summary, or for some types only",
+                details={"max_changes": max_changes},
+            )
+        changes += changes_of(entity_type, rows, wanted)
     events = filter(wanted.takes_event, events_between(before.schema, after.schema))
     return Diff(
         before.snapshot.manifest_version,

@@ -101,15 +101,24 @@ class Feed:
             )
         return self._end(Cursor(self._branch, commit, view=None))
 
-    def page(self, cursor: Cursor, limit: int, until: str | None = None) -> ChangePage:
+    def page(
+        self,
+        cursor: Cursor,
+        limit: int,
+        until: str | None = None,
+        is_enough: Callable[[], bool] = lambda: False,
+    ) -> ChangePage:
         """The next events and changes, at most ``limit``; a commit without any is skipped.
 
-        ``until`` is the last commit to read.
+        ``until`` is the last commit to read. A page also ends after a commit at which ``is_enough``
+        returns true; it has not caught up then.
         """
         with detect_branch_deletion(self._store, self._branch):
-            return self._page(cursor, limit, until)
+            return self._page(cursor, limit, until, is_enough)
 
-    def _page(self, cursor: Cursor, limit: int, until: str | None) -> ChangePage:
+    def _page(
+        self, cursor: Cursor, limit: int, until: str | None, is_enough: Callable[[], bool]
+    ) -> ChangePage:
         if limit < 1:
             raise InputError("a page has at least one change", hint="pass a limit of 1 or more")
         self._check(cursor)
@@ -118,7 +127,7 @@ class Feed:
         # Arrow counts in 64 bits.
         left, position = min(limit, sys.maxsize), cursor
         for row, parent in self._commits_after(cursor):
-            if not left:
+            if not left or (position is not cursor and is_enough()):
                 return ChangePage(tuple(blocks), position.text(), False)
             step, content = self._read(row, parent, position, wanted)
             events, changes = content.some(position.offset, left)

@@ -70,6 +70,8 @@ class MergeReport:
     resolved: Mapping[str, Choice] = field(default_factory=dict)
     branch_deleted: bool | None = None
     """Whether the source was deleted afterwards; ``None`` if that was not requested."""
+    branch_delete_error: str | None = None
+    """Why it was not."""
 
     @property
     def is_clean(self) -> bool:
@@ -238,18 +240,22 @@ def merge_branches(
     with lock, detect_branch_deletion(store, from_branch, into):
         report, head = _merge(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
-        report = replace(report, branch_deleted=_delete_branch(store, from_branch, head))
+        error = _delete_branch(store, from_branch, head)
+        report = replace(report, branch_deleted=error is None, branch_delete_error=error)
     return report
 
 
-def _delete_branch(store: GraphStore, branch: str, head: str) -> bool:
-    """Delete a merged branch, unless it has commits after ``head``; never fails the merge."""
+def _delete_branch(store: GraphStore, branch: str, head: str) -> str | None:
+    """Delete a merged branch, unless it has commits after ``head``; never fails the merge.
+
+    Returns the reason if it was not deleted.
+    """
     try:
         Branches(store).delete(branch, head=head)
     except OmniGraphError as error:
         _LOG.warning("branch '%s' is merged, but was not deleted: %s", branch, error)
-        return False
-    return True
+        return error.message
+    return None
 
 
 def _merge(

@@ -35,6 +35,7 @@ SNAPSHOT: Mapping[str, str] = {
     "scan": "the rows of a type as Arrow; use a query",
     "dataset": "the Lance dataset of a type",
     "entity": "one node or edge; use a query",
+    "neighbours": "the neighbours of a node; use a query",
     "read_blob": "the bytes of a Blob",
     "blob_info": "the metadata of a Blob",
     "snapshot_id": "the id of a state in the storage",

@@ -11,7 +11,8 @@ import contextlib
 import inspect
 import time
 import traceback
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,20 +24,20 @@ from omnigraph.identity import Identity
 from omnigraph.server import bodies, heads
 from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft, read_body
-from omnigraph.server.calls import Call, Reply, RequestHeaders
+from omnigraph.server.calls import Call, Reply, RequestHeaders, Wait
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
 from omnigraph.server.look_ups import LookUps
 from omnigraph.server.matching import Match, RouteTable
+from omnigraph.server.patience import Patience
 from omnigraph.server.request_log import ERROR
 from omnigraph.server.routes import ROUTES, Lane, Route
 from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
+from omnigraph.server.waiting import wait_for_commit
 
 COMMIT = "omnigraph-commit"
 _LEFT = 499
-_PATIENCE_SECONDS = 0.05
-"""A read that takes longer ends when its client leaves."""
 _NO_GRAPH = "-"
 
 
@@ -51,7 +52,7 @@ class HttpApplication:
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
         self._table = RouteTable(ROUTES)
-        self._patience = _Patience()
+        self._patience = Patience()
         self._look_ups = LookUps()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,35 +75,6 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-class _Patience:
-    """The reads that are too young for anybody to listen to their clients; one timer for all."""
-
-    def __init__(self) -> None:
-        self._started: dict[_Exchange, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, exchange: _Exchange) -> None:
-        loop = asyncio.get_running_loop()
-        self._started[exchange] = time.perf_counter()
-        if self._timer is None:
-            self._timer = loop.call_later(_PATIENCE_SECONDS, self._look, loop)
-
-    def discard(self, exchange: _Exchange) -> None:
-        self._started.pop(exchange, None)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        now = time.perf_counter()
-        # The oldest come first.
-        for exchange, started in list(self._started.items()):
-            left = started + _PATIENCE_SECONDS - now
-            if left > 0:
-                self._timer = loop.call_later(left, self._look, loop)
-                return
-            del self._started[exchange]
-            exchange.listen()
-
-
 class _Exchange:
     """One request and its response."""
 
@@ -110,7 +82,7 @@ class _Exchange:
         self,
         process: ServerProcess,
         table: RouteTable,
-        patience: _Patience,
+        patience: Patience,
         look_ups: LookUps,
         scope: Scope,
         receive: Receive,
@@ -279,15 +251,25 @@ class _Exchange:
             return None
         return await self._look_ups.answer(kind, lambda: answer(call))
 
-    def _run_read(self, route: Route, call: Call) -> Reply:
+    def _run_read(self, route: Route, call: Call) -> Reply | Wait:
         commit = call.headers.one(COMMIT)
         if commit is not None and call.served is not None:
             call.served.see(commit)
-        reply: Reply = route.handler(call)
+        reply: Reply | Wait = route.handler(call)
         return reply
 
     async def _read(self, route: Route, call: Call) -> Reply:
-        """Run a read; it is cancelled when its client leaves."""
+        """Run a read; it is cancelled when its client leaves. While it waits, it holds nothing."""
+        reply = await self._run_once(route, call, lambda: self._run_read(route, call))
+        while isinstance(reply, Wait):
+            is_over, then = await wait_for_commit(call, reply, self._leaves), reply.then
+            assert then is not None
+            reply = await self._run_once(route, call, partial(then, is_over))
+        return reply
+
+    async def _run_once(
+        self, route: Route, call: Call, work: Callable[[], Reply | Wait]
+    ) -> Reply | Wait:
         permit = await self._admit(call)
         kind = _kind_of(call)
         try:
@@ -302,9 +284,7 @@ class _Exchange:
         self._patience.add(self)
         try:
             with self._look_ups.fill(kind):
-                return await self._process.lanes.read(
-                    lambda: self._run_read(route, call), call.cancel, permit=permit, key=kind
-                )
+                return await self._process.lanes.read(work, call.cancel, permit=permit, key=kind)
         finally:
             self._patience.discard(self)
             if self._listening is not None:
@@ -343,7 +323,7 @@ class _Exchange:
         if stream is None:
             headers.append(("content-length", str(len(reply.body))))
         await self._start(reply.status, headers)
-        if stream is None:
+        if stream is None or self._method == "HEAD":
             await self._send({"type": "http.response.body", "body": reply.body})
             return
         await self._send({"type": "http.response.body", "body": reply.body, "more_body": True})
@@ -359,6 +339,13 @@ class _Exchange:
                 piece = await self._process.lanes.read(
                     lambda: next(stream, b""), call.cancel, is_long=True
                 )
+                if isinstance(piece, Wait):
+                    leaving.cancel()
+                    is_over = await wait_for_commit(call, piece, self._leaves)
+                    leaving = asyncio.ensure_future(self._leaves())
+                    if not is_over:
+                        continue
+                    piece = b""
                 if not piece:
                     await self._send({"type": "http.response.body", "body": b""})
                     return

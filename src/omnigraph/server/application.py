@@ -271,7 +271,7 @@ class GraphApplication:
     # -- the end -----------------------------------------------------------------------------
 
     def begin_drain(self) -> None:
-        self.process.is_draining = True
+        self.process.begin_drain()
 
     async def drain(self) -> None:
         await self._lanes.drain()

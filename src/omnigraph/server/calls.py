@@ -15,6 +15,7 @@ from omnigraph.records import dataclass
 from omnigraph.server.errors import RequestRefused
 
 if TYPE_CHECKING:
+    from omnigraph.api.changes import Head
     from omnigraph.api.graph import Graph
     from omnigraph.policy.actions import Action
     from omnigraph.server.routes import Route
@@ -25,6 +26,7 @@ Headers: TypeAlias = tuple[tuple[str, str], ...]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -177,7 +179,7 @@ class Reply:
     status: int = 200
     content_type: str = JSON
     headers: Headers = ()
-    stream: Iterator[bytes] | None = None
+    stream: Iterator[bytes | Wait] | None = None
     """Further pieces of the body; a failure in it breaks the connection."""
 
     @classmethod
@@ -186,5 +188,21 @@ class Reply:
         return cls(_ENCODER.encode(value), status, JSON, headers)
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """There is nothing to answer yet. No thread is held until a commit comes or the time is up.
+
+    A read returns it in place of a reply; a stream, whose pieces it may be among, goes on after it.
+    """
+
+    branch: str
+    head: Head
+    """The head of the branch that has been seen."""
+    seconds: float
+    then: Callable[[bool], Reply | Wait] | None = None
+    """Answers the read. Its argument says whether no more may be read for this request: the server
+    ends, or its tokens or policies have changed."""
+
+
 Handler: TypeAlias = Callable[[Call], Any]
-"""Takes a ``Call``; returns a ``Reply``, or an awaitable of one if it runs inline."""
+"""Takes a ``Call``; returns a ``Reply`` or a ``Wait``; if it runs inline, also an awaitable."""

@@ -16,6 +16,7 @@ from omnigraph import errors
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.hints import hint_for_clients
 from omnigraph.server.models.failures import (
+    ChangeFeedGapOutput,
     DiagnosticOutput,
     ErrorCode,
     ErrorOutput,
@@ -94,6 +95,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "api_contract_mismatch": ("400", "the client expects another version of the interface"),
     "bad_graph_id": ("400", "the id of the graph cannot be one"),
     "missing_precondition": ("400", "a conditional write does not name a commit"),
+    "condition_not_supported": ("400", "the operation takes no condition in a header"),
     "bad_idempotency_key": ("400", "the idempotency key is empty or too long"),
     "body_not_json": ("400", "the body is not JSON, not UTF-8, or nested too deeply"),
     "content_encoding": ("400, 415", "the body cannot be decoded, or its encoding is unknown"),
@@ -255,6 +257,11 @@ def _typed_members(error: OmniGraphError) -> dict[str, Any]:
         case errors.PreconditionFailed() if "expected" in details:
             failure = PreconditionFailureOutput(details["expected"], details.get("actual"))
             return {"precondition_failure": failure}
+        case errors.ViewChanged():
+            return {"change_feed_gap": ChangeFeedGapOutput(None, None)}
+        case errors.HistoryGone() if "oldest_cursor" in details:
+            gap = ChangeFeedGapOutput(details.get("commit_id"), details["oldest_cursor"])
+            return {"change_feed_gap": gap}
         case errors.OutcomePending() if details.get("commit_id") is not None:
             return {"commit_id": details["commit_id"]}
     return {}

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 import omnigraph
-from omnigraph.server.calls import JSON
+from omnigraph.server.calls import EVENT_STREAM, JSON
 from omnigraph.server.models.failures import ErrorOutput
 from omnigraph.server.routes import ROUTES, Route
 
@@ -52,6 +52,10 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"type": "string", "minLength": 1, "maxLength": 200},
     ),
     "Omnigraph-Commit": ("A commit that the read must include", {"type": "string"}),
+    "Last-Event-ID": (
+        "The cursor of the last event that a stream of events brought",
+        {"type": "string"},
+    ),
     "Prefer": ("`integers=string` writes large integers as strings", {"type": "string"}),
 }
 
@@ -145,10 +149,15 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
     if route.query is None:
         return []
     schema = msgspec.json.schema(route.query)
-    properties = next(iter(schema["$defs"].values()))["properties"]
+    model = next(iter(schema["$defs"].values()))
     return [
-        {"name": name, "in": "query", "required": False, "schema": _without_default(value, schema)}
-        for name, value in properties.items()
+        {
+            "name": name,
+            "in": "query",
+            "required": name in model.get("required", ()),
+            "schema": _without_default(value, schema),
+        }
+        for name, value in model["properties"].items()
     ]
 
 
@@ -168,10 +177,12 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
     names = []
     if route.is_conditional:
         names.append("Omnigraph-If-Graph-Commit")
-    if route.action == "change" or route.writes is not None:
+    if route.takes_key and (route.action == "change" or route.writes is not None):
         names.append("Idempotency-Key")
     if route.lane == "read" and route.scope == "graph":
         names.append("Omnigraph-Commit")
+    if EVENT_STREAM in route.other_types:
+        names.append("Last-Event-ID")
     if route.operation_id in ("cluster_query", "cluster_read", "cluster_invoke_query"):
         names.append("Prefer")
     return [

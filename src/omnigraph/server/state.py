@@ -24,6 +24,7 @@ from omnigraph.records import dataclass
 from omnigraph.server.admission import Admission, ReadAdmission
 from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.boot import GraphSpec, Quarantine
+from omnigraph.server.commit_news import CommitNews
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
@@ -181,12 +182,20 @@ class ServerProcess:
         self.gather_metrics = gather_metrics
         """The metrics of all processes."""
         self.is_draining = False
+        self.commit_news = CommitNews(lanes)
+        """The requests that wait for a commit."""
         self.has_failed_reload = False
         """Whether the last reload failed, so that an older state is in force."""
 
     def swap(self, state: ServerState) -> None:
         """Put a new generation in force."""
         self.state = state
+        self.commit_news.wake()
+
+    def begin_drain(self) -> None:
+        """End whatever waits: the process ends soon."""
+        self.is_draining = True
+        self.commit_news.wake()
 
 
 class CurrentGate:

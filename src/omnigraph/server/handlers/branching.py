@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, replace
+from functools import partial
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from omnigraph.commit.history import missing_commit
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import PolicyDenied
+from omnigraph.merge.conflicts import as_json
+from omnigraph.merge.run import MergeReport
 from omnigraph.server.calls import Call, Reply
+from omnigraph.server.errors import RequestRefused
 from omnigraph.server.handlers.reading import MAIN
-from omnigraph.server.handlers.writing import commit_output, note_commit
+from omnigraph.server.handlers.writing import (
+    IDEMPOTENCY_KEY,
+    IF_COMMIT,
+    commit_output,
+    note_commit,
+)
 from omnigraph.server.models.requests import BranchCreateRequest, BranchMergeRequest, CommitFilter
 from omnigraph.server.models.responses import (
     BranchCreateOutput,
@@ -62,37 +72,65 @@ def authorize_merge(call: Call) -> None:
 def merge_branches(call: Call) -> Reply:
     """Merge a branch; deleting it afterwards has a right of its own, and may fail alone."""
     request: BranchMergeRequest = call.body
-    target = request.target or MAIN
-    report = call.graph.merge(request.source, target)
-    deleted: bool | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
-    if request.delete_branch:
-        deleted, reason = _delete_merged(call, request.source)
-    tables = {key: asdict(counts) for key, counts in sorted(report.tables.items())}
-    output = BranchMergeOutput(
+    refuse_conditions(call)
+    is_preview = request.dry_run or False
+    merge = partial(
+        call.graph.merge,
         request.source,
-        target,
+        request.target or MAIN,
+        resolve=request.resolve,
+        dry_run=is_preview,
+    )
+    denied = None
+    if request.delete_branch and not is_preview:
+        denied = call.allows("branch_delete", None, request.source)
+        try:
+            report = merge(delete_branch=denied is None)
+        except PolicyDenied as error:
+            if error.details.get("action") != "branch_delete":
+                raise
+            # The actor does not see all of the branch, which only its deletion requires.
+            denied, report = error, merge()
+        if denied is not None:
+            report = replace(report, branch_deleted=False, branch_delete_error=denied.message)
+    else:
+        report = merge()
+    output = merge_output(call, report, is_preview=is_preview)
+    return Reply.json(output, headers=note_commit(call, report.commit_id))
+
+
+def refuse_conditions(call: Call) -> None:
+    """Refuse conditions that would be ignored: a client relies on them when it repeats a write."""
+    for name in (IDEMPOTENCY_KEY, IF_COMMIT):
+        if call.headers.all(name):
+            raise RequestRefused(
+                400,
+                "condition_not_supported",
+                f"this operation does not take the header '{name}'",
+                hint="repeating it is safe: what has been merged is not merged again",
+            )
+
+
+def merge_output(call: Call, report: MergeReport, *, is_preview: bool) -> BranchMergeOutput:
+    """The report of a merge in the form of the contract."""
+    tables = {key: asdict(counts) for key, counts in sorted(report.tables.items())}
+    deleted, reason = report.branch_deleted, report.branch_delete_error
+    conflicts = [json.loads(as_json(conflict.to_json())) for conflict in report.conflicts]
+    return BranchMergeOutput(
+        report.source,
+        report.target,
         BranchMergeOutcome(report.outcome.value),
         call.actor,
         commit_output(call, report.commit_id),
         report.base,
         msgspec.convert(tables, dict[str, TableChangeOutput]),
         report.version,
-        deleted,
-        reason,
+        UNSET if deleted is None else deleted,
+        UNSET if reason is None else reason,
+        True if is_preview else UNSET,
+        conflicts if is_preview else UNSET,
+        json.loads(as_json(report.resolved)) if report.resolved else UNSET,
     )
-    return Reply.json(output, headers=note_commit(call, report.commit_id))
-
-
-def _delete_merged(call: Call, branch: str) -> tuple[bool, str | UnsetType]:
-    denied = call.allows("branch_delete", None, branch)
-    if denied is not None:
-        return False, denied.message
-    try:
-        call.graph.branches.delete(branch)
-    except OmniGraphError as error:
-        return False, error.message
-    return True, UNSET
 
 
 # -- commits ---------------------------------------------------------------------------------

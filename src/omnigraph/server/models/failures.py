@@ -50,6 +50,13 @@ class PreconditionFailureOutput(msgspec.Struct, frozen=True):
     actual: str | None
 
 
+class ChangeFeedGapOutput(msgspec.Struct, frozen=True):
+    """Where a change feed has a gap, and the oldest cursor after it, if there is one."""
+
+    commit_id: str | None
+    oldest_cursor: str | None
+
+
 class ByteSpanOutput(msgspec.Struct, frozen=True):
     """A range of bytes."""
 
@@ -88,3 +95,4 @@ class ErrorOutput(msgspec.Struct, frozen=True):
     precondition_failure: PreconditionFailureOutput | UnsetType = UNSET
     diagnostic: DiagnosticOutput | UnsetType = UNSET
     commit_id: str | UnsetType = UNSET
+    change_feed_gap: ChangeFeedGapOutput | UnsetType = UNSET

@@ -5,7 +5,7 @@ Unknown members are ignored. An optional member may be absent or null.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -119,6 +119,10 @@ class BranchMergeRequest(msgspec.Struct, frozen=True):
     source: str
     target: str | None = None
     delete_branch: bool | None = None
+    dry_run: bool | None = None
+    """Only shows what the merge would do, with every conflict."""
+    resolve: Literal["ours", "theirs"] | dict[str, str | dict[str, Any]] | None = None
+    """A side for all conflicts, or a side or the values of the row for each, by conflict id."""
 
 
 # -- query strings ---------------------------------------------------------------------------

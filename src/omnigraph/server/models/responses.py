@@ -364,6 +364,11 @@ class BranchMergeOutput(msgspec.Struct, frozen=True):
     manifest_version: Count
     branch_deleted: bool | UnsetType = UNSET
     branch_delete_error: str | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+    conflicts: list[Json] | UnsetType = UNSET
+    """Of a preview: every conflict, with the row in the base and on both sides."""
+    resolved: Json | UnsetType = UNSET
+    """The choice for each conflict that was resolved."""
 
 
 # -- policies --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Routing, authorisation, admission, body limits, metrics, the OpenAPI document an
 from __future__ import annotations
 
 from omnigraph.server.routes.branching import BRANCH_ROUTES
+from omnigraph.server.routes.history import HISTORY_ROUTES, ROW_ROUTES
 from omnigraph.server.routes.policing import POLICY_ROUTES
 from omnigraph.server.routes.reading import READ_ROUTES
 from omnigraph.server.routes.serving import SERVER_ROUTES
@@ -20,5 +21,7 @@ ROUTES: tuple[Route, ...] = (
     *READ_ROUTES,
     *WRITE_ROUTES,
     *BRANCH_ROUTES,
+    *HISTORY_ROUTES,
+    *ROW_ROUTES,
     *POLICY_ROUTES,
 )

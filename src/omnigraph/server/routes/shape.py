@@ -76,6 +76,8 @@ class Route:
     """The estimated size of a write, for admission."""
     in_memory: Callable[[Call], Reply | None] | None = None
     """Answers a read at once if it needs nothing but memory; runs in the event loop."""
+    takes_key: bool = True
+    """Whether a write takes an idempotency key."""
     is_conditional: bool = False
     """Whether the header ``Omnigraph-If-Graph-Commit`` is required."""
     is_lenient: bool = False
