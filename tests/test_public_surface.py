@@ -60,6 +60,7 @@ def test_all_is_pinned():
         "PreparedRead",
         "PreparedMutation",
         "Result",
+        "ResultPage",
         "Explanation",
         "Cancel",
         "Progress",

@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
     from omnigraph.remote.opening import connect
     from omnigraph.remote.snapshot import RemoteSnapshot
+    from omnigraph.result.page import ResultPage
     from omnigraph.result.result import Result
     from omnigraph.storage.durable import Durability
     from omnigraph.storage.tables.read_only import ReadOnlyDataset
@@ -153,6 +154,7 @@ _NAMES = {
     "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
     "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike",
     "api.backup": "restore clone backup_points prune_backup",
+    "result.page": "ResultPage",
     "result.result": "Result",
     "api.query": "Explanation",
     "api.statements": "PreparedMutation PreparedRead",
@@ -228,6 +230,7 @@ __all__ += [
     "PreparedRead",
     "PreparedMutation",
     "Result",
+    "ResultPage",
     "Explanation",
     "Cancel",
     "Progress",

@@ -17,6 +17,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     │   ├── ValueConversionError         bad_value             a value does not fit its property
     │   ├── LoadError                    bad_record            has file, line, field
     │   ├── IdempotencyKeyReused         idempotency_reused    the key of another write
+    │   ├── InvalidCursor                bad_cursor            changed, too old, of another query
     │   └── PolicyInvalid                policy_invalid        a bundle of rules; has policy, line
     ├── IntegrityError                   integrity             the data would break a rule
     │   ├── ValueViolation               value_violation       range, check, enum
@@ -69,6 +70,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── PackageMissing                   package_missing       an optional package
     ├── Unauthorized                     unauthorized          the server knows no such token
     ├── PolicyDenied                     policy_denied
+    │   ├── ForeignCursor                foreign_cursor        a cursor of another actor
     │   └── RestrictedView               restricted_view       needs a view of all rows
     ├── ReadOnly                         read_only
     ├── Closed                           closed
@@ -177,6 +179,10 @@ class LoadError(InputError, code="bad_record"):
 
 class IdempotencyKeyReused(InputError, code="idempotency_reused"):
     """The idempotency key was used for another write; ``details`` has its commit."""
+
+
+class InvalidCursor(InputError, code="bad_cursor"):
+    """A cursor was changed, is too old, or belongs to another query or other parameters."""
 
 
 class PolicyInvalid(InputError, code="policy_invalid"):
@@ -304,7 +310,7 @@ class HistoryGone(OmniGraphError, code="history_gone"):
 
 
 class ViewChanged(HistoryGone, code="view_changed"):
-    """A cursor of the change feed belongs to another view of the graph: take a new baseline."""
+    """A cursor belongs to another view of the graph: begin again, or take a new baseline."""
 
 
 class OutcomePending(OmniGraphError, code="outcome_pending"):
@@ -438,6 +444,10 @@ class PolicyDenied(OmniGraphError, code="policy_denied"):
             hint="the policy hides rows that it needs, or would hide rows that it adds",
             details={"actor": actor, "action": action, "branch": branch, "target": target},
         )
+
+
+class ForeignCursor(PolicyDenied, code="foreign_cursor"):
+    """A cursor was issued to another actor."""
 
 
 class RestrictedView(PolicyDenied, code="restricted_view"):

@@ -41,6 +41,7 @@ from omnigraph.topology.persisted import Persisted
 from omnigraph.topology.store import Topology
 
 if TYPE_CHECKING:
+    from omnigraph.api.page_cache import PageCache
     from omnigraph.maintain.background import BackgroundCompaction
 
 Mode: TypeAlias = Literal["rw", "r"]
@@ -83,7 +84,7 @@ class HandleOptions:
 class _SharedState:
     """What changes while a graph is open; shared with the handles of single actors."""
 
-    __slots__ = ("compared", "contract", "is_closed", "lock")
+    __slots__ = ("compared", "contract", "is_closed", "lock", "pages")
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
@@ -91,6 +92,7 @@ class _SharedState:
         self.compared = (-math.inf, -1)
         self.is_closed = False
         self.lock = threading.Lock()
+        self.pages: PageCache | None = None
 
 
 class Handle:
@@ -316,6 +318,17 @@ class Handle:
             self.embedders,
         )
 
+    @property
+    def pages(self) -> PageCache:
+        """Rows ahead of the pages that are being read; of all actors."""
+        pages = self._state.pages
+        if pages is None:
+            from omnigraph.api.page_cache import PageCache
+
+            # Of two that are made at the same time, one is forgotten with its rows.
+            pages = self._state.pages = PageCache()
+        return pages
+
     # -- closing -------------------------------------------------------------------------
 
     def _start_compaction(self) -> BackgroundCompaction:
@@ -329,6 +342,7 @@ class Handle:
         self.store.manifests.forget()
         self.store.datasets.forget()
         self.topology.forget()
+        self._state.pages = None
 
     @property
     def is_closed(self) -> bool:

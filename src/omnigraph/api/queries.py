@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import omnigraph
 from omnigraph.api.arguments import Actor, Label, Params, QuerySource, public
@@ -19,7 +20,11 @@ from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.read.limits import MEMORY, Cancel, Limits
+from omnigraph.result.page import ResultPage
 from omnigraph.result.result import Result
+
+if TYPE_CHECKING:
+    from omnigraph.api.paging import PageRead
 
 
 class GraphQueries:
@@ -68,6 +73,52 @@ class GraphQueries:
         limits = Limits(timeout, max_rows, max_memory, cancel)
         resolve = resolver(self._handle, branch, snapshot, at)
         return run_query(self._handle, resolve, source, name, params, limits, engine, spark)
+
+    @public
+    def pages(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        branch: str = "main",
+        snapshot: GraphSnapshot | None = None,
+        *,
+        page_size: int = 1_000,
+        cursor: str | None = None,
+        at: datetime | str | None = None,
+        timeout: float | None = None,
+        max_memory: int | None = MEMORY,
+        cancel: Cancel | None = None,
+    ) -> Iterator[ResultPage]:
+        """Run a query that reads, and return its rows in pages; all pages show one state.
+
+        ``page_size`` is at most 10,000. With the ``cursor`` of a page, and otherwise the same
+        arguments, the pages after it are returned, in any process. Rows without an ``order`` are in
+        that of the ids of their nodes and edges. The limits are those of each page.
+
+        Raises:
+            InvalidCursor: the cursor belongs to another query or other parameters.
+            HistoryGone: the state of the cursor was removed by cleanup.
+            QueryError: the query is invalid, or changes the graph.
+            ParameterError: a parameter is missing or does not fit.
+            LimitExceeded: a limit was reached.
+
+        >>> text = "query q() { match { $p: Person } return { $p.name } }"
+        >>> [page.result.rows() for page in graph.pages(text, page_size=1)]
+        [[{'p.name': 'Ada'}], [{'p.name': 'Grace'}]]
+        """
+        from omnigraph.api.cursors import UNSIGNED
+        from omnigraph.api.paging import PagedRead, iterate_pages, read_page, state_of
+
+        handle = self._handle
+        resolve, state = state_of(handle, branch, snapshot, at)
+        read = PagedRead(handle.source(source, "<query>"), name, params, resolve, state)
+
+        def page(position: str | None) -> PageRead:
+            limits = Limits(timeout, None, max_memory, cancel)
+            return read_page(handle, read, page_size, position, UNSIGNED, limits)
+
+        return iterate_pages(page, cursor)
 
     @public
     def prepare(self, source: QuerySource, name: str | None = None) -> omnigraph.PreparedRead:

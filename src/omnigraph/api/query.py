@@ -104,11 +104,14 @@ def first_rows(
     params: Mapping[str, Any] | None,
     limits: Limits,
     spark: SparkEngine | None,
+    change: Callable[[ReadPlan], ReadPlan] | None = None,
 ) -> Result:
-    """A result whose first batch has been computed."""
+    """A result whose first batch has been computed; ``change`` is made to the bound plan."""
     try:
         prepared = _in_order(handle, compiled(context.catalog, context.view), context)
         plan = prepared.bind(convert_params(prepared.plan.params, params))
+        if change is not None:
+            plan = change(plan)
         guard = ResourceGuard(limits)
         guard.check()
         inputs = handle.query_context(context)

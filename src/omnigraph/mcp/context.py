@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from omnigraph.api.cursors import UNSIGNED, CursorKeys
 from omnigraph.api.graph import Graph
+from omnigraph.api.paging import MOST_ROWS, PagedRead, branch_state, fixed_state, read_page
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.api.stored_queries import RegisteredQuery, invoking
 from omnigraph.errors import InputError, PolicyDenied
+from omnigraph.lang.diagnostics import Source
 from omnigraph.mcp.json_schemas import JsonSchema
-from omnigraph.mcp.results import PageCursor, ToolResult, page_of, query_digest
+from omnigraph.mcp.results import ToolResult, page_of
 from omnigraph.mcp.settings import AgentSettings, Grants
 from omnigraph.policy.actions import Action
+from omnigraph.read.limits import Limits
 from omnigraph.records import dataclass
 
 MAIN = "main"
@@ -38,6 +42,8 @@ class AgentContext:
     queries: Mapping[str, RegisteredQuery]
     grants: Grants
     settings: AgentSettings
+    cursors: CursorKeys = UNSIGNED
+    """Sign the cursors of pages; a server passes those of its graph."""
 
     def limits(self, wanted: int | None = None) -> tuple[int, int]:
         """The most rows and bytes of a result; a caller may ask for fewer rows."""
@@ -90,20 +96,20 @@ class AgentContext:
         stored: str | None = None,
     ) -> ToolResult:
         """Run a query that reads, and return a page; ``stored`` is its name if it is stored."""
-        digest = query_digest(text, name, params, given.get("branch"), given.get("at"))
-        offset = 0
-        if given.get("cursor") is not None:
-            cursor = PageCursor.parse(given["cursor"], digest)
-            snapshot = self.graph.snapshot(commit=cursor.commit)
-            self.require("read", snapshot.branch, query=stored)
-            offset = cursor.offset
+        at, branch = given.get("at"), given.get("branch")
+        handle = self.graph._handle
+        if at is None:
+            self.require("read", branch or MAIN, query=stored)
+            resolve = branch_state(handle, branch or MAIN)
         else:
-            snapshot = self.snapshot(given, stored)
-        with snapshot.query(
-            text, name, params, engine="local", timeout=self.settings.timeout
-        ) as result:
-            limits = self.limits(given.get("limit"))
-            return ToolResult(page_of(result, limits, snapshot.commit_id, digest, offset))
+            resolve = fixed_state(self.snapshot(given, stored)._context)
+        source = Source("<query>", text)
+        read = PagedRead(source, name, params, resolve, (branch or MAIN, at))
+        most_rows, most_bytes = self.limits(given.get("limit"))
+        limits = Limits(self.settings.timeout)
+        size = min(most_rows, MOST_ROWS)
+        page = read_page(handle, read, size, given.get("cursor"), self.cursors, limits)
+        return ToolResult(page_of(page, most_bytes))
 
     def write(
         self,

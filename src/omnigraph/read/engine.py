@@ -39,6 +39,14 @@ class ResultWindow:
         self._count = 0
         self.is_full = False
 
+    def skip(self, rows: int) -> int:
+        """Leave out the rows before the window, of so many that come next; returns their number."""
+        skipped = min(max(self._start - self._count, 0), rows)
+        self._count += skipped
+        # Reported before the first row is, if their number is known.
+        self._guard.check_rows(min(rows, self.end or rows) - skipped)
+        return skipped
+
     def clip(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The rows of the next batch inside the window, if any."""
         first = max(self._start - self._count, 0)
@@ -58,19 +66,26 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     if plan.limit == 0:
         return
     window = ResultWindow(plan, run.guard)
-    if not run.info.streams:
-        columns = _all_rows(run, plan, window.end)
+    if run.info.is_aggregate or plan.distinct:
+        columns = _groups(run, plan, window.end)
         batch = window.clip(pa.RecordBatch.from_arrays(columns, schema=run.info.schema))
         if batch is not None:
             yield batch
         return
+    if run.info.streams:
+        frames = direct_scan(run, plan, window.end) or _streamed(run, plan)
+    else:
+        frames = iter([_sorted(run, plan, window)])
     exprs = [column.expr for column in plan.columns]
-    for frame in direct_scan(run, plan, window.end) or _streamed(run, plan):
-        for start in range(0, frame.rows, _BATCH):
+    # A ranking is of all rows.
+    is_whole = run.info.has_search and not run.info.streams
+    for frame in frames:
+        size = frame.rows if is_whole else _BATCH
+        for start in range(0, frame.rows, size or 1):
             run.guard.check()
-            rows = frame if frame.rows <= _BATCH else frame.slice(start, _BATCH)
+            rows = frame if frame.rows <= size else frame.slice(start, size)
             run.fetch(rows, exprs)
-            columns = [values_of(run, rows, expr) for expr in exprs]
+            columns = [values_of(run, rows, expr) for expr in run.guard.between(exprs)]
             batch = window.clip(pa.RecordBatch.from_arrays(columns, schema=run.info.schema))
             if batch is not None:
                 yield batch
@@ -99,8 +114,8 @@ def _streamed(run: Run, plan: ReadPlan) -> Iterator[Frame]:
         size = min(4 * size, _BATCH)
 
 
-def _all_rows(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
-    """The columns of all rows: a sort or a grouping needs every row before the first result."""
+def _every_row(run: Run, plan: ReadPlan) -> Frame:
+    """All rows: a sort or a grouping needs every row before the first result."""
     frame = _nearest_frame(run, plan)
     if frame is None:
         frames = direct_scan(run, plan, None)
@@ -110,19 +125,27 @@ def _all_rows(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
         weighted = run.info.needs_counts
         rest = run.frames(plan.pipeline, run.info.live, Frame(1), weighted=weighted)
         frame = together(rest, run.guard, weighted=weighted)
-    if run.info.is_aggregate or plan.distinct:
-        # Distinct rows are groups without aggregates.
-        return _sort_groups(run, plan, aggregated(run, plan, frame), end)
+    return frame
+
+
+def _groups(run: Run, plan: ReadPlan, end: int | None) -> list[pa.Array]:
+    """The columns of all groups; distinct rows are groups without aggregates."""
+    return _sort_groups(run, plan, aggregated(run, plan, _every_row(run, plan)), end)
+
+
+def _sorted(run: Run, plan: ReadPlan, window: ResultWindow) -> Frame:
+    """The rows of the window in the order of the plan; their values are still to be read."""
+    frame = _every_row(run, plan)
     if frame.weights is not None:
         total = int(frame.total()[0])
         run.guard.hold(total * max(frame.width, 8))
         frame = next(frame.repeated(max(total, 1)), frame)
-    _rank(run, plan, frame, end)
+    _rank(run, plan, frame, window.end)
     if plan.order:
         run.guard.hold(2 * frame.nbytes + frame.rows * 8 * (len(plan.order) + 2))
-        frame = frame.take(_sorted_rows(run, plan, frame, end))
-    run.fetch(frame, [column.expr for column in plan.columns])
-    return [values_of(run, frame, column.expr) for column in run.guard.between(plan.columns)]
+        indices = _sorted_rows(run, plan, frame, window.end)
+        frame = frame.take(indices[window.skip(len(indices)) :])
+    return frame
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -174,11 +197,18 @@ def _sort_groups(
     """Groups in the order of the plan; ties are broken by the other columns."""
     if not plan.order or not len(columns[0]):
         return columns
-    keys = [SortColumn(columns[n], descending) for n, descending in plan.output_order()]
+    keys = [SortColumn(_sortable(columns[n]), descending) for n, descending in plan.output_order()]
     ties = [SortColumn(c) for c in columns if not pa.types.is_nested(c.type)]
     order = sort_indices([*keys, *ties], run.guard.check)
     taken = arrow_view(order if end is None else order[:end])
     return [column.take(taken) for column in columns]
+
+
+def _sortable(column: pa.Array) -> pa.Array:
+    """A column that can be sorted: lists, by which only pages are, as their texts."""
+    if not pa.types.is_nested(column.type):
+        return column
+    return pa.array([None if item is None else repr(item) for item in column.to_pylist()])
 
 
 # -- search -----------------------------------------------------------------------------------

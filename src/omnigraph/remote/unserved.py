@@ -18,6 +18,7 @@ GRAPH: Mapping[str, str] = {
     "storage_options": "the storage of the server",
     "prepare": "prepared queries; use stored queries",
     "prepare_mutation": "prepared mutations; use stored queries",
+    "pages": "pages of rows",
     "revert": "reverting a commit",
     "cherry_pick": "cherry-picking a commit",
     "tags": "tags",

@@ -170,8 +170,8 @@ class LocalObjects:
 
     # -- writing -------------------------------------------------------------------------
 
-    def put(self, path: str, data: bytes) -> None:
-        with self._prepared(path, data) as temporary:
+    def put(self, path: str, data: bytes, *, private: bool = False) -> None:
+        with self._prepared(path, data, private=private) as temporary:
             os.replace(temporary, self._path(path))
             self._sync_entry(path)
 
@@ -181,9 +181,9 @@ class LocalObjects:
             _write_new(temporary, data)
             os.replace(temporary, self._path(path))
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         try:
-            with self._prepared(path, data) as temporary:
+            with self._prepared(path, data, private=private) as temporary:
                 # Unlike a rename, a link fails when the name is taken.
                 os.link(temporary, self._path(path))
                 temporary.unlink()
@@ -269,14 +269,14 @@ class LocalObjects:
     # -- files ---------------------------------------------------------------------------
 
     @contextmanager
-    def _prepared(self, path: str, data: bytes) -> Iterator[Path]:
+    def _prepared(self, path: str, data: bytes, *, private: bool = False) -> Iterator[Path]:
         """A temporary file beside an object, with its bytes on disk already.
 
         If it were synced only after the rename, a power failure could replace a durable object by
         an empty one.
         """
         with self._temporary(path) as temporary:
-            _write_new(temporary, data)
+            _write_new(temporary, data, private=private)
             if self.synced:
                 sync_file(temporary)
             yield temporary
@@ -309,15 +309,22 @@ class LocalObjects:
         return Path(self.root.uri, path)
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    """Write a new file; its directory is created if missing."""
+def _write_new(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Write a new file; its directory is created if missing.
+
+    Nobody else can open a ``private`` one, from the moment on in which it exists.
+    """
     try:
-        file = path.open("xb")
+        descriptor = _create(path, private)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("xb")
-    with file:
+        descriptor = _create(path, private)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(data)
+
+
+def _create(path: Path, private: bool) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
 
 
 def _info(stats: os.stat_result) -> ObjectInfo:

@@ -128,7 +128,7 @@ class S3Objects:
 
     # -- writing -------------------------------------------------------------------------
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, private: bool = False) -> None:
         self._store.put(path, data)
 
     put_unsynced = put
@@ -137,7 +137,7 @@ class S3Objects:
         """Write an object; returns its tag."""
         return self._store.put(path, data)["e_tag"] or ""
 
-    def create(self, path: str, data: bytes) -> bool:
+    def create(self, path: str, data: bytes, *, private: bool = False) -> bool:
         return self.create_tagged(path, data) is not None
 
     def create_tagged(self, path: str, data: bytes) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageMissing, StorageUnavailable
@@ -191,11 +192,14 @@ class ObjectStore:
 
     # -- writing -------------------------------------------------------------------------
 
-    def write(self, path: str, text: str) -> None:
-        """Create or replace an object; readers see the old text or the new one."""
+    def write(self, path: str, text: str, *, private: bool = False) -> None:
+        """Create or replace an object; readers see the old text or the new one.
+
+        Only the owner of a ``private`` file can read it; in S3 the rules of the bucket decide.
+        """
         self.traffic.writes += 1
         with storage_call("write", self.address(path, written=True), writes=True):
-            self.backend.put(path, text.encode("utf-8"))
+            self.backend.put(path, text.encode("utf-8"), private=private)
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Create or replace a binary object that may be lost in a power failure."""
@@ -223,13 +227,14 @@ class ObjectStore:
             return None
         return ObjectInfo(len(data), created[0], UNKNOWN_TIME)
 
-    def create(self, path: str, text: str) -> bool:
+    def create(self, path: str, text: str, *, private: bool = False) -> bool:
         """Create an object unless it exists; of several callers exactly one gets ``True``.
 
         Raises ``StorageUnknown`` if the answer was lost: a caller with a unique text can read it
-        back.
+        back. For ``private`` see ``write``.
         """
-        return self._create(path, text.encode("utf-8"), self.backend.create)
+        create = partial(self.backend.create, private=private)
+        return self._create(path, text.encode("utf-8"), create)
 
     def _create(self, path: str, data: bytes, create: Callable[[str, bytes], bool]) -> bool:
         for _ in range(_CREATE_ATTEMPTS):
@@ -245,8 +250,11 @@ class ObjectStore:
             hint="repeat later",
         )
 
-    def replace(self, path: str, text: str, expected: str) -> bool:
-        """Replace an object only if it is unchanged since ``read_versioned``."""
+    def replace(self, path: str, text: str, expected: str, *, private: bool = False) -> bool:
+        """Replace an object only if it is unchanged since ``read_versioned``.
+
+        For ``private`` see ``write``.
+        """
         if not isinstance(self.backend, LocalObjects):
             self.traffic.writes += 1
             with storage_call("replace", self.root.path(path), writes=True):
@@ -258,7 +266,7 @@ class ObjectStore:
                     return False
             except StorageMissing:
                 return False
-            self.write(path, text)
+            self.write(path, text, private=private)
             return True
 
     def rename(self, source: str, target: str) -> None:
