@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
@@ -153,19 +153,27 @@ class _Rule:
     wanted: str
     further: tuple[Check, ...] = ()
     choices: tuple[str, ...] = ()
+    by_class: Mapping[type, tuple[Check, ...]] = field(default_factory=dict)
+    """Classes whose instances fit, with what is left to check: most values need no more."""
 
     def check(self, name: str, value: Any) -> None:
-        if not self.fits(value):
-            if self.choices and isinstance(value, str):
-                raise InputError(f"invalid {name} {value!r}; expected {self.wanted}")
-            raise InputError(f"{name} must be {self.wanted}, not {type(value).__name__}")
-        if value is not None:
+        left = self.by_class.get(value.__class__)
+        if left is None:
+            left = self._left(name, value)
+        if left:
             try:
-                for further in self.further:
+                for further in left:
                     further(name, value)
             except InputError as error:
                 error.details.setdefault("argument", name)
                 raise
+
+    def _left(self, name: str, value: Any) -> tuple[Check, ...]:
+        if self.fits(value):
+            return () if value is None else self.further
+        if self.choices and isinstance(value, str):
+            raise InputError(f"invalid {name} {value!r}; expected {self.wanted}")
+        raise InputError(f"{name} must be {self.wanted}, not {type(value).__name__}")
 
 
 def _rule_of(hint: Any) -> _Rule | None:
@@ -184,7 +192,7 @@ def _rule_of(hint: Any) -> _Rule | None:
         return None
     if issubclass(kind, Mapping):
         further = (_text_keys,) if arguments and arguments[0] is str else ()
-        return _Rule(lambda value: isinstance(value, Mapping), "a dict", further)
+        return _Rule(_is_mapping, "a dict", further, by_class={dict: further})
     if kind in _PLAIN:
         return _PLAIN[kind]
     if issubclass(kind, Enum):
@@ -192,12 +200,18 @@ def _rule_of(hint: Any) -> _Rule | None:
     if issubclass(kind, Iterable) and arguments and arguments[0] is str:
         return _Rule(_is_names, "a list of names", (_names,))
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
-    return _Rule(lambda value: isinstance(value, kind), f"{article} {kind.__name__}")
+    wanted = f"{article} {kind.__name__}"
+    return _Rule(lambda value: isinstance(value, kind), wanted, by_class={kind: ()})
 
 
 def _choice(values: tuple[Any, ...], names: tuple[str, ...]) -> _Rule:
     wanted = " or ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))
-    return _Rule(lambda value: value in values, wanted, (), names)
+    known = frozenset(values)
+
+    def fits(value: Any) -> bool:
+        return value in (known if value.__class__ is str else values)
+
+    return _Rule(fits, wanted, (), names)
 
 
 def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
@@ -207,7 +221,12 @@ def _annotated(rule: _Rule | None, markers: tuple[Any, ...]) -> _Rule | None:
         if isinstance(marker, ArgumentRule):
             rule = rule or _Rule(lambda value: True, "")
             further = rule.further if marker.check is None else (*rule.further, marker.check)
-            rule = _Rule(rule.fits, marker.wanted or rule.wanted, further, rule.choices)
+            by_class = {
+                kind: left if marker.check is None or kind is NoneType else (*left, marker.check)
+                for kind, left in rule.by_class.items()
+            }
+            wanted = marker.wanted or rule.wanted
+            rule = _Rule(rule.fits, wanted, further, rule.choices, by_class)
     return rule
 
 
@@ -232,13 +251,26 @@ def _union(members: tuple[Any, ...]) -> _Rule | None:
     if any(rule.wanted == "text" for rule in checked):
         choices = ()
     wanted = " or ".join(dict.fromkeys(rule.wanted for rule in checked))
-    return _Rule(fits, wanted, (further,), choices)
+    return _Rule(fits, wanted, (further,), choices, _classes_of(checked, may_be_none))
+
+
+def _classes_of(rules: list[_Rule], may_be_none: bool) -> dict[type, tuple[Check, ...]]:
+    """The classes of values for which the first rule that fits is known."""
+    classes: dict[type, tuple[Check, ...]] = {NoneType: ()} if may_be_none else {}
+    for rule in rules:
+        if not rule.by_class:
+            break
+        for kind, left in rule.by_class.items():
+            classes.setdefault(kind, left)
+    return classes
 
 
 # -- what fits ------------------------------------------------------------------------------------
 
 
 def _text(name: str, value: Any) -> None:
+    if value.__class__ is str and value.isascii() and "\0" not in value:
+        return
     text = os.fspath(value)
     if "\0" in text:
         raise InputError(f"{name} holds a NUL character")
@@ -253,6 +285,10 @@ def _text_keys(name: str, value: Mapping[Any, Any]) -> None:
         if not isinstance(key, str):
             raise InputError(f"a key of {name} must be text, not {type(key).__name__}")
         _text(f"a key of {name}", key)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _is_names(value: Any) -> bool:
@@ -280,10 +316,10 @@ def is_path(value: Any) -> bool:
 
 
 _PLAIN: dict[type, _Rule] = {
-    str: _Rule(lambda value: isinstance(value, str), "text", (_text,)),
-    int: _Rule(_is_whole, "a whole number"),
-    float: _Rule(_is_number, "a number"),
-    bool: _Rule(lambda value: isinstance(value, bool), "True or False"),
+    str: _Rule(lambda value: isinstance(value, str), "text", (_text,), by_class={str: (_text,)}),
+    int: _Rule(_is_whole, "a whole number", by_class={int: ()}),
+    float: _Rule(_is_number, "a number", by_class={float: (), int: ()}),
+    bool: _Rule(lambda value: isinstance(value, bool), "True or False", by_class={bool: ()}),
     datetime: _Rule(lambda value: isinstance(value, datetime), "a datetime"),
     timedelta: _Rule(lambda value: isinstance(value, timedelta), "a timedelta"),
     os.PathLike: _Rule(is_path, "a path", (_text,)),
