@@ -16,6 +16,10 @@ node Person { name: String @key  age: I32?  photo: Blob? }
 edge Knows: Person -> Person
 """
 PEOPLE = "query people() { match { $p: Person } return { $p.name, $p.age } order { $p.name } }"
+OLDER = """
+query older($age: I32) @description("People of at least an age")
+{ match { $p: Person  $p.age >= $age } return { $p.name } order { $p.name } }
+"""
 ROWS = [
     {"type": "Person", "data": {"name": "Ada", "age": 36}},
     {"type": "Person", "data": {"name": "Grace", "age": 37, "photo": "base64:aGk="}},
@@ -32,6 +36,8 @@ def example_graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Graph.init(path, SCHEMA, durability="os") as graph:
         graph.load(ROWS)
         graph.tags.create("v1")
+    (path.parent / "queries").mkdir()
+    (path.parent / "queries" / "older.gq").write_text(OLDER)
     return path
 
 
@@ -47,8 +53,9 @@ def _example(
     from omnigraph import Graph
 
     path = tmp_path / "team.omni"
-    shutil.copytree(request.getfixturevalue("example_graph"), path)
-    with Graph.open(path, durability="os") as graph:
+    example = request.getfixturevalue("example_graph")
+    shutil.copytree(example, path)
+    with Graph.open(path, durability="os", queries=example.parent / "queries") as graph:
         doctest_namespace["graph"] = graph
         doctest_namespace["folder"] = tmp_path
         doctest_namespace["result"] = graph.query(PEOPLE)

@@ -33,8 +33,8 @@ node Person { name: String @key  age: I32?  photo: Blob? }      Ada (36), Grace 
 edge Knows: Person -> Person                                    Ada knows Grace
 ```
 
-`graph` is open, its newest commit has the tag `v1`, `result` has the names and ages of both, and
-`folder` is an empty directory.
+`graph` is open, its newest commit has the tag `v1`, `older` is a stored query, `result` has the
+names and ages of both, and `folder` is an empty directory.
 
 Three rules hold everywhere. `branch` is `"main"` unless you name another. `actor=None` is the actor
 the graph was opened with. `None` means *not given*: no limit, no restriction, the default.
@@ -44,6 +44,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Graph", ("Graph",)),
     ("Snapshots", ("GraphSnapshot", "Neighbour", "BlobInfo", "ReadOnlyDataset")),
     ("Results", ("PreparedRead", "PreparedMutation", "Result", "Explanation", "Cancel")),
+    ("Stored queries", ("GraphStoredQueries", "StoredQuery")),
     ("Branches and tags", ("GraphBranches", "GraphTags", "Commit", "Tag")),
     ("Writes", ("Receipt", "LoadReceipt", "LoadMode", "TableCounts", "Durability", "Recovered")),
     ("Merges", ("MergeReport", "Conflicts", "RowConflict", "ConflictKind")),

@@ -23,15 +23,23 @@ if TYPE_CHECKING:
     from omnigraph.api.engines import Engine
     from omnigraph.api.gate import WriteGate
     from omnigraph.api.graph import Graph
-    from omnigraph.api.graph_like import BranchesLike, GraphLike, SchemaLike, SnapshotLike
+    from omnigraph.api.graph_like import (
+        BranchesLike,
+        GraphLike,
+        QueriesLike,
+        SchemaLike,
+        SnapshotLike,
+    )
     from omnigraph.api.handle import Mode
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
     from omnigraph.api.neighbours import Neighbour
     from omnigraph.api.query import Explanation
+    from omnigraph.api.query_registry import GraphStoredQueries
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import GraphSnapshot
     from omnigraph.api.snapshot_rows import BlobInfo
     from omnigraph.api.statements import PreparedMutation, PreparedRead
+    from omnigraph.api.stored_queries import StoredQuery
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
     from omnigraph.commit.commits import Commit, CommitGroup, Tag
     from omnigraph.commit.metadata import SchemaEvent
@@ -119,7 +127,6 @@ if TYPE_CHECKING:
         AsyncRemoteQueries,
         AsyncRemoteSchema,
     )
-    from omnigraph.remote.documents import ServerQuery
     from omnigraph.remote.graph import RemoteGraph
     from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
     from omnigraph.remote.opening import connect
@@ -143,16 +150,17 @@ _NAMES = {
     "api.branches": "GraphBranches GraphTags",
     "api.changes": "GraphChanges Baseline",
     "api.schema": "GraphSchema",
+    "api.query_registry": "GraphStoredQueries",
+    "api.stored_queries": "StoredQuery",
     "api.embeddings": "GraphEmbeddings",
     "api.maintenance": "GraphIndexes GraphMaintenance verify_graph",
     "remote.opening": "connect",
     "remote.graph": "RemoteGraph",
     "remote.namespaces": "RemoteBranches RemoteSchema RemoteQueries",
     "remote.snapshot": "RemoteSnapshot",
-    "remote.documents": "ServerQuery",
     "remote.async_graph": "connect_async AsyncRemoteGraph AsyncRemoteSnapshot",
     "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
-    "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike",
+    "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike QueriesLike",
     "api.backup": "restore clone backup_points prune_backup",
     "result.page": "ResultPage",
     "result.result": "Result",
@@ -220,11 +228,19 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 """The module of each name of the public surface."""
 
 __all__ = ["__version__", "Graph", "GraphSnapshot", "GraphBranches", "GraphTags", "GraphChanges"]
-__all__ += ["GraphSchema", "GraphIndexes", "GraphEmbeddings", "GraphMaintenance"]
+__all__ += [
+    "GraphSchema",
+    "GraphStoredQueries",
+    "StoredQuery",
+    "GraphIndexes",
+    "GraphEmbeddings",
+    "GraphMaintenance",
+]
 __all__ += ["connect", "RemoteGraph", "RemoteSnapshot", "RemoteBranches", "RemoteSchema"]
-__all__ += ["RemoteQueries", "ServerQuery", "connect_async", "AsyncRemoteGraph"]
+__all__ += ["RemoteQueries", "connect_async", "AsyncRemoteGraph"]
 __all__ += ["AsyncRemoteSnapshot", "AsyncRemoteBranches", "AsyncRemoteSchema"]
 __all__ += ["AsyncRemoteQueries", "GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
+__all__ += ["QueriesLike"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
 __all__ += [
     "PreparedRead",

@@ -44,6 +44,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     │   ├── SchemaDrift                  schema_drift          the schema files disagree
     │   └── RecoveryRequired             recovery_required
     ├── SchemaChangeRefused              schema_change_refused
+    ├── QueryBroken                      query_broken          a stored query; the schema changed
     ├── FormatRefused                    format_refused        written by another format version
     ├── HistoryGone                      history_gone          removed by cleanup
     │   └── ViewChanged                  view_changed          a cursor of other visible rows
@@ -299,6 +300,10 @@ class RecoveryRequired(Conflict, code="recovery_required", retryable=False):
 
 class SchemaChangeRefused(OmniGraphError, code="schema_change_refused"):
     """The schema cannot be changed in this way."""
+
+
+class QueryBroken(OmniGraphError, code="query_broken"):
+    """A stored query does not fit the schema any more; ``details`` has its name."""
 
 
 class FormatRefused(OmniGraphError, code="format_refused"):

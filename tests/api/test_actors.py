@@ -28,6 +28,8 @@ class Gate:
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> None:
         self.checked.append(actor)
         if actor is None:

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
 import omnigraph
 from omnigraph import EmbeddingConfig, Graph, Policy
+from omnigraph.api.stored_queries import StoredQueries
 from omnigraph.errors import InputError, OmniGraphError, PolicyDenied, SchemaChangeRefused
 from tools.api_page import members
 
@@ -25,6 +26,14 @@ edge Cites: Doc -> Doc
 ADD = 'query add() { insert Doc { slug: "new" } }'
 READ = "query q() { match { $d: Doc } return { $d.slug } }"
 ROWS = [{"type": "Doc", "data": {"slug": "n"}}]
+
+
+class Stored(NamedTuple):
+    name: str
+    text: str
+
+
+QUERY = Stored("q", READ)
 Request = tuple[str, str | None, str | None]
 
 
@@ -45,6 +54,7 @@ class Recorder:
     def __init__(self, *, allows: bool) -> None:
         self.allows = allows
         self.requests: list[tuple[str | None, str, str | None, str | None]] = []
+        self.queries: list[str | None] = []
 
     def check(
         self,
@@ -52,8 +62,11 @@ class Recorder:
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> None:
         self.requests.append((actor, action, branch, target))
+        self.queries.append(query)
         if not self.allows:
             raise PolicyDenied("policy denied")
 
@@ -67,6 +80,10 @@ WRITERS: dict[str, tuple[Callable[[Graph, Path], object], list[Request]]] = {
     "Graph.mutate": (lambda g, p: g.mutate(ADD, branch="draft"), [("change", "draft", None)]),
     "PreparedMutation.__call__": (
         lambda g, p: g.prepare_mutation(ADD)(branch="draft"),
+        [("change", "draft", None)],
+    ),
+    "GraphStoredQueries.invoke_mutation": (
+        lambda g, p: g.queries.invoke_mutation("add", branch="draft"),
         [("change", "draft", None)],
     ),
     "Graph.load": (lambda g, p: g.load(ROWS, branch="draft"), [("change", "draft", None)]),
@@ -152,6 +169,10 @@ READERS: dict[str, Callable[[Graph, Path], object]] = {
     "Graph.prepare": lambda g, p: g.prepare(READ),
     "Graph.prepare_mutation": lambda g, p: g.prepare_mutation(ADD),
     "PreparedRead.__call__": lambda g, p: g.prepare(READ)().rows(),
+    "GraphStoredQueries.list": lambda g, p: g.queries.list(),
+    "GraphStoredQueries.get": lambda g, p: g.queries.get("q"),
+    "GraphStoredQueries.check": lambda g, p: g.queries.check(),
+    "GraphStoredQueries.invoke": lambda g, p: g.queries.invoke("q").rows(),
     "Graph.commits": lambda g, p: g.commits(),
     "Graph.commit": lambda g, p: g.commit(head(g)),
     "Graph.snapshot": lambda g, p: g.snapshot(),
@@ -190,6 +211,7 @@ CLASSES = (
     "GraphTags",
     "GraphChanges",
     "GraphSchema",
+    "GraphStoredQueries",
     "GraphIndexes",
     "GraphEmbeddings",
     "GraphMaintenance",
@@ -261,7 +283,8 @@ def content(uri: str) -> dict[str, str]:
 
 def open_graph(uri: str, gate: Any, mode: Any = "rw", actor: str | None = "ana") -> Graph:
     config = EmbeddingConfig("mock")
-    return Graph.open(uri, mode, policy=gate, actor=actor, embedding=config, durability="os")
+    graph = Graph.open(uri, mode, policy=gate, actor=actor, embedding=config, durability="os")
+    return Graph(graph._handle.with_queries(StoredQueries.read([Stored("add", ADD), QUERY])))
 
 
 def test_a_writer_asks_first_and_a_refusal_leaves_the_graph_alone(uri, content, tmp_path):

@@ -159,6 +159,7 @@ def _owner(graph: Graph, remote: Any, loop: asyncio.Runner, name: str) -> Any:
         "GraphTags": lambda: graph.tags,
         "GraphChanges": lambda: graph.changes,
         "GraphSchema": lambda: graph.schema,
+        "GraphStoredQueries": lambda: graph.queries,
         "GraphIndexes": lambda: graph.indexes,
         "GraphEmbeddings": lambda: graph.embeddings,
         "GraphMaintenance": lambda: graph.maintenance,

@@ -575,6 +575,18 @@ def test_a_schema_is_planned_and_applied(workspace):
     )
 
 
+def test_a_schema_that_breaks_stored_queries_is_applied_only_on_request(workspace):
+    (workspace.directory / "stored").mkdir()
+    text = "query ages() { match { $p: Person } return { $p.age } }"
+    workspace.write("stored/ages.gq", text)
+    workspace.write("new.pg", SCHEMA.replace("age: I32?", "years: I32?"))
+    change = ("schema", "apply", "g.omni", "--schema", "new.pg", "--queries", "stored", "--quiet")
+    assert_fails(workspace.run(*change), "breaks stored queries: 'ages'")
+    assert "! query ages does not fit" in workspace.run(*change, "--dry-run").stdout
+    reported = as_json(workspace.run(*change, "--allow-broken-queries", "--json"))
+    assert (reported["applied"], reported["broken_queries"]) == (True, ["ages"])
+
+
 # -- 7: creating and looking after ----------------------------------------------------------------
 
 

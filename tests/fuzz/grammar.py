@@ -15,7 +15,8 @@ from dataclasses import dataclass
 QUERIES = """
 file        = { query } ;
 query       = "query" Ident "(" [ param { "," param } ] ")" qannots "{" ( read | { stmt }+ ) "}" ;
-qannots     = [ "@" "description" "(" String ")" ] [ "@" "instruction" "(" String ")" ] ;
+qannots     = [ "@" "description" "(" String ")" ] [ "@" "instruction" "(" String ")" ]
+              [ "@" "deprecated" "(" String ")" ] ;
 param       = Var ":" ptype ;
 ptype       = ( "[" scalar "]" | scalar | "Vector" "(" Integer ")" ) [ "?" ] ;
 scalar      = "String" | "Blob" | "Bool" | "I32" | "I64" | "U32" | "U64" | "F32" | "F64"

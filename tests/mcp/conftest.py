@@ -55,6 +55,7 @@ def context_of(graph, queries):
 
     def make(grants=None, queries_of=None, **settings):
         stored = StoredQueries.from_directory(queries) if queries_of is None else queries_of
-        return AgentContext(graph, stored, grants or EverythingAllowed(), AgentSettings(**settings))
+        own = Graph(graph._handle.with_queries(stored))
+        return AgentContext(own, grants or EverythingAllowed(), AgentSettings(**settings))
 
     return make

@@ -48,7 +48,7 @@ class FixedViews:
     def __init__(self, view: Callable[[Identity | None, str, Catalog], View]) -> None:
         self._view = view
 
-    def check(self, actor: object, action: str, *branches: object) -> None:
+    def check(self, actor: object, action: str, *branches: object, query: object = None) -> None:
         return None
 
     def view(self, actor: Identity | None, branch: str, catalog: Catalog) -> View:

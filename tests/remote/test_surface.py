@@ -17,6 +17,7 @@ PAIRS = [
     (GraphSnapshot, RemoteSnapshot, unserved.SNAPSHOT),
     (omnigraph.GraphBranches, omnigraph.RemoteBranches, {}),
     (omnigraph.GraphSchema, omnigraph.RemoteSchema, unserved.SCHEMA),
+    (omnigraph.GraphStoredQueries, omnigraph.RemoteQueries, {}),
 ]
 HERE_ONLY = {"max_memory"}
 """Arguments that only mean something in the process of the graph."""

@@ -136,9 +136,16 @@ def test_members_are_omitted_or_null_as_the_contract_says(server: Server, ana: C
         "name": "adults",
         "tool_name": "adults",
         "mutation": False,
-        "params": [{"name": "age", "kind": "int", "nullable": False}],
+        "params": [{"name": "age", "kind": "int", "nullable": False, "type": "I32"}],
         "description": "People of at least an age",
         "instruction": "Pass the age in years",
+        "params_schema": {
+            "type": "object",
+            "properties": {"age": {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}},
+            "required": ["age"],
+            "additionalProperties": False,
+        },
+        "result_schema": entries["adults"]["result_schema"],
     }
     assert not {"description", "instruction"} & entries["add_person"].keys()
     read = ana.post("/query", {"query": PEOPLE}).ok()

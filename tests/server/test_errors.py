@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from omnigraph import errors
+from omnigraph import Graph, errors
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.admission import Draining, Overloaded, TooMany
 from omnigraph.server.errors import STATUS, RequestRefused, failure_of, status_of
@@ -161,7 +161,7 @@ def test_an_exception_that_nobody_expected_is_an_internal_error(
         raise RuntimeError("secret")
 
     with open_served(tmp_path / "g.omni") as graph, serving({"g": graph}) as server:
-        monkeypatch.setattr(graph, "snapshot", fail)
+        monkeypatch.setattr(Graph, "snapshot", fail)
         answer = server.client(graph="g").get("/snapshot")
         assert answer.fails(500)["error"] == "internal error"
         assert b"secret" not in answer.body

@@ -34,7 +34,7 @@ class Views:
         self.shown = view
         self.by_branch = {}
 
-    def check(self, actor, action, branch=None, target=None):
+    def check(self, actor, action, branch=None, target=None, *, query=None):
         pass
 
     def view(self, actor, branch, catalog):

@@ -25,17 +25,19 @@ class WriteGate(Protocol):
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> None:
         """Raise ``PolicyDenied`` unless the actor may do this.
 
         ``action`` is one of the actions of ``docs/policy.md``; ``branch`` is the branch that is
         changed or read from, ``target`` the one that is created, deleted, merged into, or given a
-        schema. ``actor`` is an ``Identity`` on a graph that ``Graph.for_actor`` made for one, else
-        the name of the actor; ``None`` if neither the call nor the handle says who acts: refuse
-        it, as ``Policy`` does.
+        schema; ``query`` is the stored query that does it. ``actor`` is an ``Identity`` on a graph
+        that ``Graph.for_actor`` made for one, else the name of the actor; ``None`` if neither the
+        call nor the handle says who acts: refuse it, as ``Policy`` does.
 
         >>> class ReadersOnly:
-        ...     def check(self, actor, action, branch=None, target=None):
+        ...     def check(self, actor, action, branch=None, target=None, *, query=None):
         ...         raise PermissionError(action)
         >>> isinstance(ReadersOnly(), WriteGate)
         True

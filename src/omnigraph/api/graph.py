@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import omnigraph
 from omnigraph.api.arguments import (
@@ -42,6 +42,9 @@ from omnigraph.progress import OnProgress
 from omnigraph.representation import html_table
 from omnigraph.settings import Settings
 from omnigraph.storage.durable import Durability
+
+if TYPE_CHECKING:
+    from omnigraph.api.stored_queries import StoredQueries
 
 
 class Graph(GraphQueries, GraphMerging):
@@ -79,12 +82,13 @@ class Graph(GraphQueries, GraphMerging):
         auto_compact: bool = False,
         local_files: bool = True,
         policy: WriteGate | None = None,
+        queries: Location | None = None,
     ) -> Graph:
         """Create a graph from a schema: a ``.pg`` file, or its text.
 
         ``force`` starts over where an earlier init was interrupted; a graph with data is never
-        overwritten. For ``auto_compact``, ``local_files`` and ``policy`` see ``open``; with a
-        policy the actor must be allowed to apply a schema to ``main``.
+        overwritten. For ``auto_compact``, ``local_files``, ``policy`` and ``queries`` see ``open``;
+        with a policy the actor must be allowed to apply a schema to ``main``.
 
         Raises:
             AlreadyExists: there is a graph at ``uri``.
@@ -99,6 +103,7 @@ class Graph(GraphQueries, GraphMerging):
 
         if policy is not None:
             policy.check(actor, "schema_apply", None, "main")
+        stored = _stored_queries(queries)
         source = source_of(schema, "<schema>", local_files=local_files)
         # Before anything is created: an invalid schema leaves nothing behind.
         compile_schema(source, is_new=True)
@@ -106,7 +111,7 @@ class Graph(GraphQueries, GraphMerging):
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability), create=True)
         contract = init_graph(store, source.text, force=force)
-        options = HandleOptions(auto_compact, local_files, policy)
+        options = HandleOptions(auto_compact, local_files, policy, stored)
         return cls(Handle(store, contract, settings, "rw", actor, embedding, options))
 
     @classmethod
@@ -123,6 +128,7 @@ class Graph(GraphQueries, GraphMerging):
         auto_compact: bool = False,
         local_files: bool = True,
         policy: WriteGate | None = None,
+        queries: Location | None = None,
     ) -> Graph:
         """Open a graph for reading and writing, or only for reading.
 
@@ -141,19 +147,24 @@ class Graph(GraphQueries, GraphMerging):
         policy with rules for rows also decides what the actor of the handle sees; without an actor
         nothing is visible.
 
+        ``queries`` is a directory of ``.gq`` files: the queries that they declare are the stored
+        queries of this graph, ``graph.queries``.
+
         Raises:
             NotFound: there is no graph at ``uri``.
             StorageError: the storage does not answer, or is damaged.
+            LanguageError: a text of ``queries`` is wrong.
 
         >>> with Graph.open(graph.uri, "r") as reader:
         ...     reader.snapshot().count("Person")
         2
         """
+        stored = _stored_queries(queries)
         settings = Settings.from_environ()
         root = parse_location(uri, storage_options, settings)
         store = GraphStore(root, Durability(durability))
         contract, recovered = open_contract(store, writable=mode == "rw")
-        options = HandleOptions(auto_compact, local_files, policy)
+        options = HandleOptions(auto_compact, local_files, policy, stored)
         handle = Handle(store, contract, settings, mode, actor, embedding, options)
         return cls(handle, tuple(recovered))
 
@@ -258,6 +269,11 @@ class Graph(GraphQueries, GraphMerging):
     def changes(self) -> omnigraph.GraphChanges:
         """The change feed of a branch, and the last change of a row."""
         return omnigraph.GraphChanges(self._handle)
+
+    @property
+    def queries(self) -> omnigraph.GraphStoredQueries:
+        """The stored queries: list, check and invoke them by name."""
+        return omnigraph.GraphStoredQueries(self._handle)
 
     @property
     def schema(self) -> omnigraph.GraphSchema:
@@ -458,3 +474,12 @@ class Graph(GraphQueries, GraphMerging):
         handle, contract = self._handle, self._handle.write(target)
         security = row_security(handle, author, "change", branch, contract.catalog)
         return append(handle.store, contract, rows, target, author, security)
+
+
+def _stored_queries(directory: Location | None) -> StoredQueries | None:
+    """The stored queries of a directory; none without one."""
+    if directory is None:
+        return None
+    from omnigraph.api.stored_queries import StoredQueries
+
+    return StoredQueries.from_directory(directory)

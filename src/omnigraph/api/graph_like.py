@@ -35,8 +35,52 @@ class SchemaLike(Protocol):
         """The text of the newest schema."""
         ...
 
-    def apply(self, schema: str, *, allow_data_loss: bool = False) -> omnigraph.SchemaApplied:
+    def apply(
+        self, schema: str, *, allow_data_loss: bool = False, allow_broken_queries: bool = False
+    ) -> omnigraph.SchemaApplied:
         """Change the schema in one commit."""
+        ...
+
+
+class QueriesLike(Protocol):
+    """The stored queries of either kind of graph."""
+
+    def list(self) -> Sequence[omnigraph.StoredQuery]:
+        """The stored queries, by name."""
+        ...
+
+    def get(self, name: str) -> omnigraph.StoredQuery:
+        """One stored query."""
+        ...
+
+    def check(self) -> Mapping[str, str]:
+        """Why stored queries do not fit the newest schema, by their names."""
+        ...
+
+    def invoke(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        branch: str | None = None,
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+        max_rows: int | None = None,
+        cancel: omnigraph.Cancel | None = None,
+    ) -> omnigraph.Result:
+        """Run a stored query that reads."""
+        ...
+
+    def invoke_mutation(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        branch: str = "main",
+        *,
+        if_commit: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> omnigraph.Receipt:
+        """Run a stored mutation."""
         ...
 
 
@@ -107,6 +151,11 @@ class GraphLike(Protocol):
     @property
     def branches(self) -> BranchesLike:
         """Create, list and delete branches."""
+        ...
+
+    @property
+    def queries(self) -> QueriesLike:
+        """The stored queries: list, check and invoke them by name."""
         ...
 
     @property

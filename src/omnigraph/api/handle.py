@@ -42,6 +42,7 @@ from omnigraph.topology.store import Topology
 
 if TYPE_CHECKING:
     from omnigraph.api.page_cache import PageCache
+    from omnigraph.api.stored_queries import StoredQueries
     from omnigraph.maintain.background import BackgroundCompaction
 
 Mode: TypeAlias = Literal["rw", "r"]
@@ -79,6 +80,7 @@ class HandleOptions:
     auto_compact: bool = False
     local_files: bool = True
     policy: WriteGate | None = None
+    queries: StoredQueries | None = None
 
 
 class _SharedState:
@@ -112,6 +114,7 @@ class Handle:
         self.store = store
         self.local_files = options.local_files
         self.policy = options.policy
+        self._queries = options.queries
         gate: object = options.policy
         self._views = gate if isinstance(gate, ViewGate) else None
         self.settings = settings
@@ -229,10 +232,13 @@ class Handle:
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> str | None:
         """Ask the policy, if there is one; the start of every call that writes.
 
-        Returns the actor of the write: that of the call, else that of the handle.
+        ``query`` is the stored query that writes. Returns the actor of the write: that of the
+        call, else that of the handle.
         """
         self.check_open()
         acting: Identity | str | None = actor
@@ -241,7 +247,7 @@ class Handle:
         else:
             self._refuse_other(actor)
         if self.policy is not None:
-            self.policy.check(acting, action, branch, target)
+            self.policy.check(acting, action, branch, target, query=query)
         return actor
 
     # -- actors --------------------------------------------------------------------------
@@ -305,6 +311,20 @@ class Handle:
         return self.check()
 
     # -- queries -------------------------------------------------------------------------
+
+    @property
+    def queries(self) -> StoredQueries:
+        """The stored queries of this handle."""
+        from omnigraph.api.stored_queries import StoredQueries
+
+        return StoredQueries() if self._queries is None else self._queries
+
+    def with_queries(self, queries: StoredQueries) -> Handle:
+        """A handle with other stored queries, which shares everything else with this one."""
+        handle = Handle.__new__(Handle)
+        handle.__dict__.update(self.__dict__)
+        handle._queries = queries
+        return handle
 
     def query_context(self, context: SnapshotContext) -> QueryContext:
         """The context for running a query on a state."""

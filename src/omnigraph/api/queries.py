@@ -204,12 +204,13 @@ def run_mutation(
     actor: str | None,
     if_commit: str | None,
     idempotency_key: str | None,
-    allow_local_files: bool,
+    allow_local_files: bool = False,
+    stored: str | None = None,
 ) -> omnigraph.Receipt:
-    """Commit a mutation; ``compiled`` is the mutation under a schema."""
+    """Commit a mutation; ``compiled`` is it under a schema, ``stored`` its name if it is stored."""
     from omnigraph.write.mutation import mutate
 
-    author = handle.authorize(actor, "change", branch)
+    author = handle.authorize(actor, "change", branch, query=stored)
     handle.check_local_file("allow_local_files", allow_local_files or None)
     target = normal_branch(branch)
     contract = handle.write(target)

@@ -60,6 +60,7 @@ class GraphSchema(Namespace):
         *,
         allow_data_loss: bool = False,
         values: Mapping[str, Any] | None = None,
+        allow_broken_queries: bool = False,
         dry_run: bool = False,
         actor: Actor | None = None,
     ) -> SchemaApplied:
@@ -67,12 +68,14 @@ class GraphSchema(Namespace):
 
         ``values`` gives existing rows a value for a property that is added or made required:
         ``{"Person.age": 0}``. With ``allow_data_loss`` dropped data is removed permanently; without
-        it, earlier versions keep the data. ``dry_run`` reports the steps, and rows that violate
-        them.
+        it, earlier versions keep the data. A change that breaks a stored query of this graph is
+        refused; with ``allow_broken_queries`` the query is refused from then on, until it fits
+        again. ``dry_run`` reports the steps, and the rows and queries that violate them.
 
         Raises:
             SchemaError: the schema is invalid, or cannot be reached from the current one.
             IntegrityError: rows violate the new schema.
+            SchemaChangeRefused: the data, a stored query or another branch does not allow it.
             SchemaChanging: another process changes the schema.
 
         >>> text = graph.schema.text().replace("age: I32?", "age: I64?")
@@ -84,7 +87,10 @@ class GraphSchema(Namespace):
         author = self._handle.authorize(actor, action, target=target)
         source = self._handle.source(schema, "<schema>")
         require = partial(require_whole_view, self._handle, author, action, None, target="main")
-        options = ApplyOptions(allow_data_loss, values or {}, author, require)
+        queries = self._handle.queries
+        options = ApplyOptions(
+            allow_data_loss, values or {}, author, require, queries.broken_by, allow_broken_queries
+        )
         if dry_run:
             contract = self._handle.accepted()
             return preview_schema(self._handle.store, contract, source, options)

@@ -62,12 +62,16 @@ def resolve_target(arguments: argparse.Namespace) -> GraphTarget:
 
 @contextmanager
 def open_graph(
-    arguments: argparse.Namespace, mode: Literal["rw", "r"], target: GraphTarget | None = None
+    arguments: argparse.Namespace,
+    mode: Literal["rw", "r"],
+    target: GraphTarget | None = None,
+    *,
+    queries: str | None = None,
 ) -> Iterator[tuple[Graph, GraphTarget]]:
     """Open the addressed graph for the duration of a command.
 
     A graph behind a server has the interface of ``Graph``, as far as the commands use it that work
-    through a server.
+    through a server. ``queries`` is the directory of its stored queries; a server has its own.
     """
     target = target or resolve_target(arguments)
     if isinstance(target.address, ServerAddress):
@@ -85,7 +89,7 @@ def open_graph(
     finally:
         if was_on:
             gc.enable()
-    with Graph.open(uri, mode, actor=target.actor) as graph:
+    with Graph.open(uri, mode, actor=target.actor, queries=queries) as graph:
         for recovery in graph.recovered:
             terminal.note(f"note: an interrupted write was recovered first ({recovery.kind})")
         yield graph, target

@@ -60,6 +60,8 @@ class SchemaApplied:
     """Data that violates the new schema; only in a dry run."""
     cleared: tuple[str, ...] = ()
     """The tables whose earlier versions were removed permanently."""
+    broken_queries: tuple[str, ...] = ()
+    """The stored queries that do not fit the new schema, and fit the one before."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, keys in a fixed order."""
@@ -71,6 +73,7 @@ class SchemaApplied:
             "commit_id": self.commit_id,
             "violations": [_violation_json(violation) for violation in self.violations],
             "cleared": list(self.cleared),
+            "broken_queries": list(self.broken_queries),
         }
 
 
@@ -83,6 +86,12 @@ class ApplyOptions:
     actor: str | None = None
     require_view: Callable[[Catalog], None] | None = None
     """Raises unless the actor sees all rows under a schema."""
+    broken_by: Callable[[Catalog, Catalog], Mapping[str, str]] | None = None
+    """Why stored queries that fit one schema do not fit another, by their names."""
+    allow_broken_queries: bool = False
+
+    def broken_queries(self, before: Catalog, after: Catalog) -> Mapping[str, str]:
+        return {} if self.broken_by is None else self.broken_by(before, after)
 
     def check_view(self, catalog: Catalog) -> None:
         if self.require_view is not None:
@@ -105,7 +114,12 @@ def preview_schema(
     snapshot = store.manifest(None).current()
     violations = violations_of(store, snapshot, work.changes)
     return SchemaApplied(
-        True, False, snapshot.manifest_version, work.plan.steps, violations=tuple(violations[:MOST])
+        True,
+        False,
+        snapshot.manifest_version,
+        work.plan.steps,
+        violations=tuple(violations[:MOST]),
+        broken_queries=tuple(sorted(options.broken_queries(contract.catalog, work.desired))),
     )
 
 
@@ -121,6 +135,9 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
         before = store.manifest(None).current()
         if not work.plan.steps:
             return SchemaApplied(True, False, before.manifest_version, ())
+        broken = options.broken_queries(contract.catalog, work.desired)
+        if broken and not options.allow_broken_queries:
+            raise _breaks(broken)
         types = [*entity_types(contract.catalog), *entity_types(work.desired)]
         request = WriteRequest(
             WriterKind.SCHEMA_APPLY,
@@ -134,7 +151,13 @@ def apply_schema(store: GraphStore, source: Source, options: ApplyOptions) -> Sc
         receipt = commit_write(store, request)
         cleared = _clear(store, work.hard_drops)
         return SchemaApplied(
-            True, True, receipt.version, work.plan.steps, receipt.commit_id, cleared=cleared
+            True,
+            True,
+            receipt.version,
+            work.plan.steps,
+            receipt.commit_id,
+            cleared=cleared,
+            broken_queries=tuple(sorted(broken)),
         )
 
 
@@ -219,6 +242,16 @@ def _unsupported(plan: MigrationPlan) -> SchemaChangeRefused:
         refusals[0].message,
         hint=hints.get(refusals[0].code or ""),
         details={"refusals": [step.to_json() for step in refusals]},
+    )
+
+
+def _breaks(queries: Mapping[str, str]) -> SchemaChangeRefused:
+    return SchemaChangeRefused(
+        "the schema breaks stored queries: "
+        + "; ".join(f"'{name}': {reason}" for name, reason in sorted(queries.items())),
+        hint="change the queries first, keep what they use, or set allow_broken_queries; broken "
+        "queries are refused until they fit again",
+        details={"queries": sorted(queries)},
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from omnigraph.errors import InputError
+from omnigraph.lang.values.json_schemas import JsonSchema, object_schema
 from omnigraph.mcp.context import LIMIT, MAIN, WRITTEN, AgentContext
-from omnigraph.mcp.json_schemas import JsonSchema, object_schema
 from omnigraph.mcp.results import ToolResult, bounded
 from omnigraph.mcp.tools import AgentTool, Arguments
 from omnigraph.merge.run import MergeReport

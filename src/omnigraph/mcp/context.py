@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
 from omnigraph.api.cursors import UNSIGNED, CursorKeys
 from omnigraph.api.graph import Graph
 from omnigraph.api.paging import MOST_ROWS, PagedRead, branch_state, fixed_state, read_page
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.api.stored_queries import RegisteredQuery, invoking
+from omnigraph.api.stored_queries import StoredQueries
 from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.lang.diagnostics import Source
-from omnigraph.mcp.json_schemas import JsonSchema
+from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.mcp.results import ToolResult, page_of
 from omnigraph.mcp.settings import AgentSettings, Grants
 from omnigraph.policy.actions import Action
@@ -39,11 +38,15 @@ class AgentContext:
     """One actor at one graph."""
 
     graph: Graph
-    queries: Mapping[str, RegisteredQuery]
     grants: Grants
     settings: AgentSettings
     cursors: CursorKeys = UNSIGNED
     """Sign the cursors of pages; a server passes those of its graph."""
+
+    @property
+    def queries(self) -> StoredQueries:
+        """The stored queries of the graph."""
+        return self.graph._handle.queries
 
     def limits(self, wanted: int | None = None) -> tuple[int, int]:
         """The most rows and bytes of a result; a caller may ask for fewer rows."""
@@ -123,13 +126,13 @@ class AgentContext:
         branch: str = given["branch"]
         self.check_written(branch)
         self.require("change", branch, query=stored)
-        with nullcontext() if stored is None else invoking(stored):
+        if_commit, key = given.get("if_commit"), given.get("idempotency_key")
+        if stored is None:
             receipt = self.graph.mutate(
-                text,
-                name,
-                params,
-                branch,
-                if_commit=given.get("if_commit"),
-                idempotency_key=given.get("idempotency_key"),
+                text, name, params, branch, if_commit=if_commit, idempotency_key=key
+            )
+        else:
+            receipt = self.graph.queries.invoke_mutation(
+                stored, params, branch, if_commit=if_commit, idempotency_key=key
             )
         return ToolResult(receipt.to_json())

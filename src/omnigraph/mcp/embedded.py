@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from omnigraph.api.graph import Graph
-from omnigraph.api.stored_queries import StoredQueries, invoked_query
 from omnigraph.errors import InputError
-from omnigraph.identity import Identity
-from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.mcp.context import AgentContext
 from omnigraph.mcp.settings import AgentSettings, EverythingAllowed, Grants
-from omnigraph.plan.view import View
 from omnigraph.policy.actions import Action
 from omnigraph.policy.policy import Policy
 
@@ -33,25 +29,6 @@ class PolicyGrants:
         return self._policy.decide(self._actor, action, branch, target, query=query).allowed
 
 
-class EmbeddedGate:
-    """The engine's gate of a policy that knows which stored query runs."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    def view(self, actor: Identity | None, branch: str, catalog: Catalog) -> View:
-        return self._policy.view(actor, branch, catalog)
-
-    def check(
-        self,
-        actor: Identity | str | None,
-        action: str,
-        branch: str | None = None,
-        target: str | None = None,
-    ) -> None:
-        self._policy.check(actor, action, branch, target, query=invoked_query())
-
-
 def open_context(
     uri: str,
     actor: str | None,
@@ -61,15 +38,14 @@ def open_context(
 ) -> AgentContext:
     """Open a graph for an agent; nothing that the agent sends can name a local file."""
     grants: Grants = EverythingAllowed()
-    gate = None
+    policy = None
     if policy_file is not None:
         if actor is None:
             raise InputError("--policy needs an actor", hint="pass --as")
         policy = Policy.open(policy_file)
-        grants, gate = PolicyGrants(policy, actor), EmbeddedGate(policy)
-    queries = StoredQueries()
-    if queries_directory is not None:
-        queries = StoredQueries.from_directory(queries_directory)
+        grants = PolicyGrants(policy, actor)
     mode: Literal["r", "rw"] = "r" if settings.read_only else "rw"
-    graph = Graph.open(uri, mode, actor=actor, local_files=False, policy=gate)
-    return AgentContext(graph, queries, grants, settings)
+    graph = Graph.open(
+        uri, mode, actor=actor, local_files=False, policy=policy, queries=queries_directory
+    )
+    return AgentContext(graph, grants, settings)

@@ -14,9 +14,9 @@ from omnigraph.lang.closest import closest
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, NodeType
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import json_values
+from omnigraph.lang.values.json_schemas import JsonSchema, object_schema
 from omnigraph.mcp.context import AT, BRANCH, CURSOR, LIMIT, MAIN, AgentContext
-from omnigraph.mcp.json_schemas import JsonSchema, object_schema, rows_schema
-from omnigraph.mcp.results import ToolResult, bounded
+from omnigraph.mcp.results import ToolResult, bounded, page_schema
 from omnigraph.mcp.tools import AgentTool, Arguments
 
 _TYPE: JsonSchema = {"type": "string", "description": "the name of a node or edge type"}
@@ -101,7 +101,7 @@ def reading_tools(context: AgentContext) -> Iterator[AgentTool]:
             lambda given: context.read(
                 given["query"], given.get("name"), given.get("params"), given
             ),
-            output_schema=rows_schema(()),
+            output_schema=page_schema(),
         )
     yield AgentTool(
         "commit_list",

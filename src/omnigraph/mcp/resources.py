@@ -61,8 +61,8 @@ def read_resource(context: AgentContext, uri: str) -> tuple[AgentResource, str]:
         return resource, context.graph.schema.text()
     if resource.name == "queries":
         names = [name for name in context.queries if stored_tool(context, name, ()) is not None]
-        texts = dict.fromkeys(context.queries[name].text for name in names)
-        return resource, "\n".join(texts)
+        # Only their own declarations: other queries of a file may be hidden from the actor.
+        return resource, "\n\n".join(context.queries[name].own_text for name in names)
     commits = [
         {
             "commit_id": commit.commit_id,

@@ -8,6 +8,7 @@ from typing import Any
 
 from omnigraph.api.paging import PageRead
 from omnigraph.errors import LanguageError, OmniGraphError
+from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.records import dataclass
 
 _PAGING = (
@@ -69,6 +70,23 @@ def page_of(page: PageRead, most_bytes: int) -> dict[str, Any]:
     elif is_cut:
         data["note"] = _TOO_LONG
     return data
+
+
+def page_schema(row: JsonSchema | None = None) -> JsonSchema:
+    """The result of a query, as the tools return it."""
+    return {
+        "type": "object",
+        "properties": {
+            "columns": {"type": "array", "items": {"type": "string"}},
+            "rows": {"type": "array", "items": row or {"type": "object"}},
+            "row_count": {"type": "integer"},
+            "truncated": {"type": "boolean"},
+            "cursor": {"type": ["string", "null"]},
+            "note": {"type": "string"},
+            "commit": {"type": ["string", "null"]},
+        },
+        "required": ["columns", "rows", "row_count", "truncated"],
+    }
 
 
 def bounded(items: Sequence[Any], limits: tuple[int, int]) -> tuple[list[Any], bool]:

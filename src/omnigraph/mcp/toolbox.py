@@ -24,7 +24,8 @@ class Toolbox:
     def tools(self) -> list[AgentTool]:
         """The tools: those of the graph first, then the stored queries."""
         stored = (stored_tool(self._context, name, self._own) for name in self._context.queries)
-        return [*self._own.values(), *(tool for tool in stored if tool is not None)]
+        listed = (tool for tool in stored if tool is not None and tool.is_listed)
+        return [*self._own.values(), *listed]
 
     @cached_property
     def _own(self) -> Mapping[str, AgentTool]:

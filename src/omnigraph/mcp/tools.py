@@ -7,7 +7,7 @@ from typing import Any
 
 from omnigraph.errors import InputError
 from omnigraph.lang.closest import closest
-from omnigraph.mcp.json_schemas import JsonSchema
+from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.mcp.results import ToolResult
 from omnigraph.records import dataclass
 
@@ -27,6 +27,8 @@ class AgentTool:
     destroys: bool = False
     """Whether it may delete what it did not create."""
     output_schema: JsonSchema | None = None
+    is_listed: bool = True
+    """Whether the actor is told of it; a broken query only says why when it is called."""
 
 
 class UnknownTool(LookupError):

@@ -13,7 +13,7 @@ from omnigraph.errors import Closed
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests
 from omnigraph.remote.async_connection import AsyncConnection
-from omnigraph.remote.documents import ServerQuery, decoding
+from omnigraph.remote.documents import decoding
 
 T = TypeVar("T")
 
@@ -110,7 +110,11 @@ class AsyncRemoteSchema:
 
     @public
     async def apply(
-        self, schema: SchemaSource, *, allow_data_loss: bool = False
+        self,
+        schema: SchemaSource,
+        *,
+        allow_data_loss: bool = False,
+        allow_broken_queries: bool = False,
     ) -> omnigraph.SchemaApplied:
         """Change the schema in one commit.
 
@@ -118,7 +122,8 @@ class AsyncRemoteSchema:
             SchemaError: the schema is invalid.
             SchemaChangeRefused: the data or stored queries do not allow the change.
         """
-        request = requests.apply_schema(requests.schema_source(schema), allow_data_loss)
+        source = requests.schema_source(schema)
+        request = requests.apply_schema(source, allow_data_loss, allow_broken_queries)
         return await self._calls.send(request, documents.schema_applied)
 
 
@@ -128,9 +133,23 @@ class AsyncRemoteQueries:
     def __init__(self, calls: AsyncRemoteCalls) -> None:
         self._calls = calls
 
-    async def list(self) -> list[ServerQuery]:
-        """The stored queries, by name."""
+    async def list(self) -> list[omnigraph.StoredQuery]:
+        """The stored queries that the token allows to invoke, by name."""
         return await self._calls.send(requests.list_queries(), documents.stored_queries)
+
+    @public
+    async def get(self, name: str) -> omnigraph.StoredQuery:
+        """One stored query.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        return await self._calls.send(requests.get_query(name), documents.stored_query)
+
+    async def check(self) -> dict[str, str]:
+        """Why stored queries do not fit the newest schema, by their names; empty if all do."""
+        listed = await self.list()
+        return {query.name: query.broken for query in listed if query.broken is not None}
 
     @public
     async def invoke(

@@ -18,20 +18,9 @@ from omnigraph.errors import InputError, ServerUnavailable
 from omnigraph.records import dataclass
 
 if TYPE_CHECKING:
+    from omnigraph.api.stored_queries import StoredQuery
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.merge.run import MergeReport
-
-
-@dataclass(frozen=True, slots=True)
-class ServerQuery:
-    """A query that a server has under a name."""
-
-    name: str
-    is_mutation: bool
-    params: Mapping[str, str]
-    """The kind of each parameter, with ``?`` if it may be null."""
-    description: str | None = None
-    instruction: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +190,7 @@ def schema_applied(document: Any) -> SchemaApplied:
         tuple(step_from_json(step) for step in document["steps"]),
         document.get("commit_id"),
         cleared=tuple(document.get("cleared", ())),
+        broken_queries=tuple(document.get("broken_queries", ())),
     )
 
 
@@ -209,21 +199,32 @@ def schema_source(document: Any) -> str:
     return _text(document["schema_source"])
 
 
-def stored_queries(document: Any) -> list[ServerQuery]:
+def stored_queries(document: Any) -> list[StoredQuery]:
     """The stored queries, by name."""
-    return [
-        ServerQuery(
-            _text(entry["name"]),
-            bool(entry["mutation"]),
-            {param["name"]: _param(param) for param in entry["params"]},
-            entry.get("description"),
-            entry.get("instruction"),
-        )
-        for entry in document["queries"]
-    ]
+    return [stored_query(entry) for entry in document["queries"]]
+
+
+def stored_query(document: Any) -> StoredQuery:
+    """One stored query."""
+    from omnigraph.api.stored_queries import StoredQuery
+
+    return StoredQuery(
+        _text(document["name"]),
+        bool(document["mutation"]),
+        {param["name"]: _param(param) for param in document["params"]},
+        document.get("description"),
+        document.get("instruction"),
+        document.get("deprecated"),
+        document.get("broken"),
+        document.get("params_schema"),
+        document.get("result_schema"),
+    )
 
 
 def _param(param: Mapping[str, Any]) -> str:
+    """The type of a parameter; older servers only tell its kind."""
+    if "type" in param:
+        return _text(param["type"])
     kind = _text(param["kind"])
     if "item_kind" in param:
         kind = f"[{param['item_kind']}]"

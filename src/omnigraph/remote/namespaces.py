@@ -9,7 +9,6 @@ import omnigraph
 from omnigraph.api.arguments import Actor, Label, Params, SchemaSource, public
 from omnigraph.remote import documents, requests, unserved
 from omnigraph.remote.calls import RemoteCalls
-from omnigraph.remote.documents import ServerQuery
 from omnigraph.remote.unserved import not_served, refuse_arguments
 
 
@@ -65,6 +64,7 @@ class RemoteSchema:
         *,
         allow_data_loss: bool = False,
         values: Mapping[str, Any] | None = None,
+        allow_broken_queries: bool = False,
         dry_run: bool = False,
         actor: Actor | None = None,
     ) -> omnigraph.SchemaApplied:
@@ -80,7 +80,7 @@ class RemoteSchema:
         """
         refuse_arguments("schema.apply", values=values or None, dry_run=dry_run, actor=actor)
         source = requests.schema_source(schema)
-        request = requests.apply_schema(source, allow_data_loss)
+        request = requests.apply_schema(source, allow_data_loss, allow_broken_queries)
         return self._calls.send(request, documents.schema_applied)
 
     if not TYPE_CHECKING:
@@ -97,12 +97,25 @@ class RemoteQueries:
     def __init__(self, calls: RemoteCalls) -> None:
         self._calls = calls
 
-    def __iter__(self) -> Iterator[ServerQuery]:
+    def __iter__(self) -> Iterator[omnigraph.StoredQuery]:
         return iter(self.list())
 
-    def list(self) -> list[ServerQuery]:
-        """The stored queries, by name."""
+    def list(self) -> list[omnigraph.StoredQuery]:
+        """The stored queries that the token allows to invoke, by name."""
         return self._calls.send(requests.list_queries(), documents.stored_queries)
+
+    @public
+    def get(self, name: str) -> omnigraph.StoredQuery:
+        """One stored query.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        return self._calls.send(requests.get_query(name), documents.stored_query)
+
+    def check(self) -> Mapping[str, str]:
+        """Why stored queries do not fit the newest schema, by their names; empty if all do."""
+        return {query.name: query.broken for query in self.list() if query.broken is not None}
 
     @public
     def invoke(
@@ -121,6 +134,7 @@ class RemoteQueries:
         Raises:
             NotFound: there is no such query, or the token does not allow to invoke it.
             InputError: the query is a mutation.
+            QueryBroken: the query does not fit the schema.
             ParameterError: a parameter is missing or does not fit.
         """
         from omnigraph.remote.snapshot import run_read
@@ -145,14 +159,17 @@ class RemoteQueries:
         *,
         if_commit: str | None = None,
         idempotency_key: Label | None = None,
+        actor: Actor | None = None,
     ) -> omnigraph.Receipt:
         """Run a stored mutation.
 
         Raises:
             NotFound: there is no such query, or the token does not allow to invoke it.
             InputError: the query only reads.
+            QueryBroken: the query does not fit the schema.
             ParameterError: a parameter is missing or does not fit.
         """
+        refuse_arguments("queries.invoke_mutation", actor=actor)
         headers = requests.conditions(if_commit, idempotency_key)
         request = requests.stored_query(name, params, branch, mutates=True, headers=headers)
         return self._calls.send(request, documents.receipt)

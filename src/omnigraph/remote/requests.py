@@ -185,15 +185,24 @@ def schema_text() -> ServerRequest:
     return ServerRequest("GET", ("schema",))
 
 
-def apply_schema(source: Source, allow_data_loss: bool) -> ServerRequest:
+def apply_schema(
+    source: Source, allow_data_loss: bool, allow_broken_queries: bool = False
+) -> ServerRequest:
     """A new schema."""
-    body = {"schema_source": source.text, "allow_data_loss": allow_data_loss}
+    body: dict[str, Any] = {"schema_source": source.text, "allow_data_loss": allow_data_loss}
+    if allow_broken_queries:
+        body["allow_broken_queries"] = True
     return ServerRequest("POST", ("schema", "apply"), body=body, changes=True, source=source)
 
 
 def list_queries() -> ServerRequest:
     """The stored queries."""
     return ServerRequest("GET", ("queries",))
+
+
+def get_query(name: str) -> ServerRequest:
+    """One stored query."""
+    return ServerRequest("GET", ("queries", name))
 
 
 def query_source(given: Any) -> Source:

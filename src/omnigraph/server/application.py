@@ -227,6 +227,14 @@ class GraphApplication:
                         query=name,
                         message=advice,
                     )
+            for name, reason in served.queries.breakages(served.graph.catalog).items():
+                log.event(
+                    "stored query broken",
+                    level=WARNING,
+                    graph=graph_id,
+                    query=name,
+                    message=reason,
+                )
             if graph_id in previous and previous[graph_id].graph is served.graph:
                 continue
             for recovered in served.graph.recovered:

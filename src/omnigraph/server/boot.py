@@ -7,13 +7,13 @@ aside, so that the others are served; everything else refuses the start. The pla
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from omnigraph.api.handle import parse_location
+from omnigraph.api.stored_queries import query_files, scan_directory
 from omnigraph.cluster.applied import AppliedCluster, AppliedGraph, key_variable, read_applied
 from omnigraph.cluster.diagnostics import ClusterDiagnostic, not_ready
 from omnigraph.cluster.ledger import EmbeddingProfile
@@ -27,13 +27,18 @@ from omnigraph.errors import (
     OmniGraphError,
     ServerNotReady,
 )
-from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.query.parser import read_queries
 from omnigraph.policy.actions import BundleScope
 from omnigraph.policy.policy import Policy
 from omnigraph.server.graph_ids import graph_id_of, is_graph_id
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.store import ObjectStore
+
+_QUERY_CODES = {
+    "directory": "query_dir_unreadable",
+    "file": "query_file_missing",
+    "text": "query_parse_error",
+    "duplicate": "duplicate_query_name",
+}
 
 
 class QueryPayload(msgspec.Struct, frozen=True):
@@ -100,7 +105,7 @@ def plan_from_store(
     """
     policy_text = _bundle_text(uri, policy_file, "graph")
     server_policy_text = _bundle_text(uri, server_policy_file, "server")
-    queries = _queries(uri, _query_files(queries_directory))
+    queries = _queries(uri, queries_directory)
     graph = GraphSpec(graph_id_of(uri), uri, queries, policy_file, policy_text)
     return BootPlan(
         source=uri,
@@ -124,36 +129,19 @@ def _bundle_text(uri: str, file: str | None, scope: BundleScope) -> str | None:
     return text
 
 
-def _queries(uri: str, files: Sequence[Path]) -> tuple[QueryPayload, ...]:
-    """Every query that the files declare, sorted by name."""
-    queries: dict[str, QueryPayload] = {}
-    problems: list[ClusterDiagnostic] = []
-    for path in files:
-        text = _text(path, "query_file_missing")
-        try:
-            declared = read_queries(Source(str(path), text))
-        except OmniGraphError as error:
-            problems.append(ClusterDiagnostic("query_parse_error", str(path), error.message))
-            continue
-        for query in declared.queries:
-            if query.name in queries:
-                message = f"query '{query.name}' is declared in another file too"
-                problems.append(ClusterDiagnostic("duplicate_query_name", str(path), message))
-            queries[query.name] = QueryPayload(query.name, text)
-    if problems:
-        raise not_ready(uri, problems)
-    return tuple(queries[name] for name in sorted(queries))
-
-
-def _query_files(directory: str | None) -> list[Path]:
-    """The ``.gq`` files directly in a directory, sorted."""
+def _queries(uri: str, directory: str | None) -> tuple[QueryPayload, ...]:
+    """Every query that the files of a directory declare, sorted by name."""
     if directory is None:
-        return []
-    try:
-        names = sorted(name for name in os.listdir(directory) if name.endswith(".gq"))
-    except OSError as error:
-        raise _unreadable("query_dir_unreadable", directory, error) from None
-    return [Path(directory, name) for name in names]
+        return ()
+    scanned = scan_directory(directory)
+    if scanned.problems:
+        problems = [
+            ClusterDiagnostic(_QUERY_CODES[problem.kind], problem.path, problem.error.message)
+            for problem in scanned.problems
+        ]
+        raise not_ready(uri, problems)
+    queries = sorted(scanned.queries, key=lambda query: query.name)
+    return tuple(QueryPayload(query.name, query.text) for query in queries)
 
 
 def _text(path: Path, code: str) -> str:
@@ -337,8 +325,8 @@ def source_signature(
     parts += [file_signature(Path(file)) for file in policy_files if file is not None]
     if queries_directory is not None:
         try:
-            parts += [(path.name, file_signature(path)) for path in _query_files(queries_directory)]
-        except ServerNotReady as error:
+            parts += [(path.name, file_signature(path)) for path in query_files(queries_directory)]
+        except InputError as error:
             parts.append(error.message)
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
 

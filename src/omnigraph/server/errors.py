@@ -41,6 +41,7 @@ STATUS: dict[type[OmniGraphError], int] = {
     errors.Conflict: 409,
     errors.PreconditionFailed: 412,
     errors.SchemaChangeRefused: 400,
+    errors.QueryBroken: 409,
     errors.FormatRefused: 500,
     errors.HistoryGone: 410,
     errors.OutcomePending: 503,

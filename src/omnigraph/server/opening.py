@@ -79,16 +79,12 @@ class _Opener:
         graph: Graph | None = None
         try:
             graph = previous.graph if previous is not None and is_shared else self._graph(spec)
-            broken = queries.breakages(graph.catalog)
+            # Queries that do not fit the schema are refused; everything else is served.
+            queries.checked(graph.catalog)
         except OmniGraphError as error:
             if graph is not None and not is_shared:
                 graph.close()
             return quarantine_of(spec.graph_id, error)
-        if broken:
-            if not is_shared:
-                graph.close()
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(broken.items()))
-            return Quarantine(spec.graph_id, INVALID_QUERY, reasons)
         return ServedGraph(spec.graph_id, graph, queries, spec)
 
     def _graph(self, spec: GraphSpec) -> Graph:

@@ -11,7 +11,7 @@ FORMAT = "format_refused"
 _ADVICE = {
     FORMAT: "written by another format version: export the graph with the release that wrote it, "
     "and load the export into a new graph",
-    "stored_query_invalid": "a stored query does not fit the schema",
+    "stored_query_invalid": "the text of a stored query is invalid",
     "policy_invalid": "the policy is invalid",
     "graph_not_found": "there is no graph at the address",
 }

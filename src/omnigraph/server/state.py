@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 from starlette.types import ASGIApp
 
 from omnigraph.api.graph import Graph
-from omnigraph.api.stored_queries import invoked_query
 from omnigraph.errors import CommitNotFound, PolicyDenied
 from omnigraph.identity import Identity
 from omnigraph.policy.actions import Action
@@ -89,6 +88,7 @@ class ServedGraph:
         self.graph = graph
         self.queries = queries
         self.uri = graph.uri
+        self._invoked = Graph(graph._handle.with_queries(queries))
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._refreshed = -math.inf
 
@@ -103,7 +103,7 @@ class ServedGraph:
 
     def graph_for(self, identity: Identity | None) -> Graph:
         """The graph as an actor sees it; as everybody does on a server without tokens."""
-        return self.graph if identity is None else self.graph.for_actor(identity)
+        return self._invoked if identity is None else self._invoked.for_actor(identity)
 
     def see(self, commit_id: str) -> None:
         """Make sure that reads include a commit, which the client knows from a response.
@@ -215,11 +215,13 @@ class CurrentGate:
         action: str,
         branch: str | None = None,
         target: str | None = None,
+        *,
+        query: str | None = None,
     ) -> None:
         """Raise ``PolicyDenied`` unless the actor may do this."""
         identity = Identity(actor) if isinstance(actor, str) else actor
         decision = self._access().decide(
-            self._graph_id, identity, cast(Action, action), branch, target, query=invoked_query()
+            self._graph_id, identity, cast(Action, action), branch, target, query=query
         )
         if not decision.allowed:
             raise PolicyDenied(

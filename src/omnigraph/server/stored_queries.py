@@ -7,13 +7,15 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET
 
-from omnigraph.api.stored_queries import RegisteredQuery, StoredQueries
+from omnigraph.api.stored_queries import CheckedQuery, RegisteredQuery, StoredQueries
+from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.server.models.responses import (
     ParamDescriptor,
     ParamKind,
     QueriesCatalogOutput,
     QueryCatalogEntry,
+    QueryOutput,
 )
 
 _KINDS: dict[Scalar, ParamKind] = {
@@ -32,12 +34,12 @@ _KINDS: dict[Scalar, ParamKind] = {
 }
 
 _MOST_LISTINGS = 100
-"""Actors may invoke different queries; so many catalogues are kept."""
+"""Actors may invoke different queries, and schemas change; so many catalogues are kept."""
 
 
-def describe_query(stored: RegisteredQuery) -> QueryCatalogEntry:
+def describe_query(checked: CheckedQuery) -> QueryCatalogEntry:
     """A query as the catalogue lists it."""
-    query = stored.query
+    stored, query, problem = checked.stored, checked.stored.query, checked.problem
     return QueryCatalogEntry(
         stored.name,
         stored.name,
@@ -45,7 +47,17 @@ def describe_query(stored: RegisteredQuery) -> QueryCatalogEntry:
         [describe_param(param.name, param.type) for param in query.params],
         query.description if query.description is not None else UNSET,
         query.instruction if query.instruction is not None else UNSET,
+        stored.params_schema,
+        checked.result_schema or UNSET,
+        query.deprecated if query.deprecated is not None else UNSET,
+        UNSET if problem is None else problem.message,
     )
+
+
+def show_query(checked: CheckedQuery) -> QueryOutput:
+    """A query with its own text; other queries of the same file are not shown."""
+    entry = msgspec.structs.asdict(describe_query(checked))
+    return QueryOutput(**entry, source=checked.stored.own_text)
 
 
 def describe_param(name: str, type_: PropType) -> ParamDescriptor:
@@ -61,6 +73,7 @@ def describe_param(name: str, type_: PropType) -> ParamDescriptor:
         type_.nullable,
         kind if type_.is_list else UNSET,
         type_.dimension if type_.dimension is not None else UNSET,
+        str(type_),
     )
 
 
@@ -69,18 +82,21 @@ class ServedQueries(StoredQueries):
 
     def __init__(self, queries: Iterable[RegisteredQuery] = ()) -> None:
         super().__init__(queries)
-        self._listings: dict[tuple[str, ...], bytes] = {}
+        self._listings: dict[tuple[str, tuple[str, ...]], bytes] = {}
 
-    def cached_listing(self, names: tuple[str, ...]) -> bytes | None:
+    def cached_listing(self, names: tuple[str, ...], schema_hash: str) -> bytes | None:
         """The body of the catalogue of some queries, once somebody has asked for it."""
-        return self._listings.get(names)
+        return self._listings.get((schema_hash, names))
 
-    def listing(self, names: tuple[str, ...]) -> bytes:
-        """The catalogue of some queries, as the body of a response."""
-        listing = self._listings.get(names)
+    def listing(self, names: tuple[str, ...], catalog: Catalog) -> bytes:
+        """The catalogue of some queries under a schema, as the body of a response."""
+        key = catalog.schema_hash, names
+        listing = self._listings.get(key)
         if listing is None:
-            entries = [describe_query(self[name]) for name in names]
+            checked = self.checked(catalog)
+            entries = [describe_query(checked[name]) for name in names]
             listing = msgspec.json.encode(QueriesCatalogOutput(entries))
-            if len(self._listings) < _MOST_LISTINGS:
-                self._listings[names] = listing
+            if len(self._listings) >= _MOST_LISTINGS:
+                self._listings.clear()
+            self._listings[key] = listing
         return listing

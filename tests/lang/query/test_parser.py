@@ -44,12 +44,15 @@ def test_h163_basic_read_with_and_without_parameters() -> None:
 
 
 def test_h164_annotations_are_kept_in_either_order() -> None:
-    text = 'query q() @instruction("how") @description("what") { match { $p: P } return { $p } }'
+    text = (
+        'query q() @deprecated("use r") @instruction("how") @description("what") '
+        "{ match { $p: P } return { $p } }"
+    )
     query = parse_one(text)
-    assert (query.description, query.instruction) == ("what", "how")
+    assert (query.description, query.instruction, query.deprecated) == ("what", "how", "use r")
 
 
-@pytest.mark.parametrize("name", ["description", "instruction"])
+@pytest.mark.parametrize("name", ["description", "instruction", "deprecated"])
 def test_h164_a_repeated_annotation_is_refused(name: str) -> None:
     text = f'query q() @{name}("a") @{name}("b") {{ match {{ $p: P }} return {{ $p }} }}'
     _, (problem,) = parse(text)
@@ -424,6 +427,7 @@ WORDS = [
     "edge",
     "description",
     "instruction",
+    "deprecated",
 ]
 
 

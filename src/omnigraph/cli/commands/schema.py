@@ -103,6 +103,14 @@ def add_schema_apply(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help='values of newly required properties for existing rows: {"Person.age": 0}',
     )
+    parser.add_argument(
+        "--queries", metavar="DIR", help="directory of stored queries that must fit the new schema"
+    )
+    add_switch(
+        parser,
+        "--allow-broken-queries",
+        "apply a schema that breaks stored queries; they are refused until they fit again",
+    )
     add_switch(parser, "--dry-run", "also validate the data; change nothing")
 
 
@@ -173,16 +181,20 @@ def run_schema_apply(arguments: argparse.Namespace) -> int:
     target = resolve_target(arguments)
     if not target.is_served:
         refuse_inside_cluster(target.uri, Settings.from_environ())
+    elif arguments.queries is not None:
+        raise InputError("--queries is not for a server", hint="it checks its own stored queries")
     values = {} if arguments.values is None else parse_params(arguments.values, "--values")
     if not arguments.dry_run:
         echo(arguments, target)
     mode: Literal["r", "rw"] = "r" if arguments.dry_run else "rw"
-    with open_graph(arguments, mode, target) as (graph, _), progress_bar("schema apply") as line:
+    opened = open_graph(arguments, mode, target, queries=arguments.queries)
+    with opened as (graph, _), progress_bar("schema apply") as line:
         line.show("rewriting")
         result = graph.schema.apply(
             files.text_or_path(arguments.schema),
             allow_data_loss=arguments.allow_data_loss,
             values=values,
+            allow_broken_queries=arguments.allow_broken_queries,
             dry_run=arguments.dry_run,
         )
     document = {
@@ -199,5 +211,6 @@ def run_schema_apply(arguments: argparse.Namespace) -> int:
         f"manifest_version: {result.manifest_version}",
         *_step_lines(result.steps),
         *(f"! {violation.table_key}: {violation.message}" for violation in result.violations),
+        *(f"! query {name} does not fit" for name in result.broken_queries),
     ]
     return show_report(arguments, document, lines)

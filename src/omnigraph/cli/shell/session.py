@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredQuery:
+class ShellQuery:
     """A query that can be called by name, from a file or typed earlier."""
 
     name: str
@@ -70,7 +70,7 @@ class Session:
         self.interrupts: ShellInterrupts | None = None
         """Handles Ctrl-C at a terminal; in a script it ends the program."""
         self.params: dict[str, ShellParameter] = {}
-        self.queries: dict[str, StoredQuery] = {}
+        self.queries: dict[str, ShellQuery] = {}
         self._catalog: Catalog | None = None
 
     @property
@@ -128,9 +128,7 @@ class Session:
     def _store(self, query: ast.Query, source: Path | str) -> None:
         params = ", ".join(f"${param.name}: {param.type}" for param in query.params)
         writes = isinstance(query.body, ast.MutationBody)
-        self.queries[query.name] = StoredQuery(
-            query.name, f"{query.name}({params})", writes, source
-        )
+        self.queries[query.name] = ShellQuery(query.name, f"{query.name}({params})", writes, source)
 
     def execute(
         self, source: Path | str, name: str, writes: bool, given: Mapping[str, Any] | None = None

@@ -295,6 +295,8 @@ class Query(SyntaxNode):
     body: Body
     description: str | None = None
     instruction: str | None = None
+    deprecated: str | None = None
+    """Why a stored query should not be used any more, and what to use instead."""
     name_span: Span = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
     @property

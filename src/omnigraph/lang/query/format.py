@@ -258,7 +258,11 @@ class _Layout:
 
     def _notes(self, query: ast.Query, between: Span) -> list[PrintItem]:
         """The annotations, in the order of the source."""
-        values = {"description": query.description, "instruction": query.instruction}
+        values = {
+            "description": query.description,
+            "instruction": query.instruction,
+            "deprecated": query.deprecated,
+        }
         spans: dict[str, Span] = {}
         index = bisect_left(self._starts, between.start)
         while index < len(self._tokens) and self._starts[index] < between.end:

@@ -11,6 +11,8 @@ from omnigraph.lang.query import ast
 from omnigraph.lang.query.clauses import ClauseParser
 from omnigraph.lang.types import MOST_DIMENSIONS, SCALAR_NAMES, PropType, Scalar, suggest_scalar
 
+_ANNOTATIONS = ("description", "instruction", "deprecated")
+
 
 def duplicate_names(source: Source, file: ast.QueryFile) -> list[Diagnostic]:
     """A finding for every query whose name is already used in the file (Q001)."""
@@ -109,6 +111,7 @@ class QueryParser(ClauseParser):
             body,
             notes.get("description"),
             notes.get("instruction"),
+            notes.get("deprecated"),
             span=self.since(start),
             name_span=name.span,
         )
@@ -169,14 +172,14 @@ class QueryParser(ClauseParser):
         notes: dict[str, str] = {}
         while self.at("@"):
             start = self.advance().start
-            word = self.expect_kind(Kind.IDENT, "`description` or `instruction`", "after `@`")
+            word = self.expect_kind(Kind.IDENT, "the name of an annotation", "after `@`")
             span = Span(start, word.end)
-            if word.text not in ("description", "instruction"):
+            if word.text not in _ANNOTATIONS:
                 raise self.fail(
                     "P023",
                     f"unknown query annotation `@{word.text}`",
                     span,
-                    "a query takes @description and @instruction",
+                    "a query takes @description, @instruction and @deprecated",
                 )
             self.expect("(", f"after `@{word.text}`")
             text = self.string(f"inside `@{word.text}(…)`")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from omnigraph.api.stored_queries import RegisteredQuery, invoking
+from dataclasses import replace
+
+from omnigraph.api.stored_queries import RegisteredQuery
 from omnigraph.errors import InputError
 from omnigraph.identity import Identity
-from omnigraph.server.calls import Call, Reply
+from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
 from omnigraph.server.handlers.reading import MAIN, run_in_memory, run_read
-from omnigraph.server.handlers.writing import run_change
+from omnigraph.server.handlers.writing import change_reply, conditions_of
 from omnigraph.server.models.requests import InvokeStoredQueryRequest, QueryRequest
 from omnigraph.server.state import Decisions, ServedGraph
+from omnigraph.server.stored_queries import show_query
+
+_DEPRECATED: Headers = (("deprecation", "true"),)
 
 
 def authorize_list(call: Call) -> None:
@@ -22,13 +27,30 @@ def authorize_list(call: Call) -> None:
 
 def list_queries(call: Call) -> Reply:
     """The stored queries that the actor may invoke."""
-    return Reply(call.serving.queries.listing(_invocable(call)))
+    return Reply(call.serving.queries.listing(_invocable(call), call.graph.catalog))
 
 
 def list_cached_queries(call: Call) -> Reply | None:
     """The same, once the list has been written."""
-    listing = call.serving.queries.cached_listing(_invocable(call))
+    newest = call.serving.graph._handle.read_in_memory(MAIN)
+    if newest is None:
+        return None
+    schema_hash = newest.catalog.schema_hash
+    listing = call.serving.queries.cached_listing(_invocable(call), schema_hash)
     return None if listing is None else Reply(listing)
+
+
+def authorize_get(call: Call) -> None:
+    """A query that the actor may not invoke looks like an unknown one."""
+    name = call.path["name"]
+    if call.allows("invoke_query", query=name) is not None or name not in call.serving.queries:
+        raise _unknown_query()
+
+
+def get_query(call: Call) -> Reply:
+    """One stored query with its text."""
+    checked = call.serving.queries.checked(call.graph.catalog)[call.path["name"]]
+    return Reply.json(show_query(checked), headers=_headers(checked.stored))
 
 
 def _invocable(call: Call) -> tuple[str, ...]:
@@ -69,20 +91,45 @@ def invoke_query(call: Call) -> Reply:
     """Run a stored query."""
     stored = call.serving.queries[call.path["name"]]
     _log(call, stored)
-    if not stored.is_mutation:
-        return run_read(call, _read_request(call, stored), stored=stored.name)
-    request = _request(call)
-    with invoking(stored.name):
-        return run_change(call, stored.text, stored.name, request.params, request.branch)
+    with stored.refused_if_broken():
+        reply = _invoke_mutation(call, stored) if stored.is_mutation else _invoke(call, stored)
+    return _marked(reply, stored)
+
+
+def _invoke(call: Call, stored: RegisteredQuery) -> Reply:
+    return run_read(call, _read_request(call, stored), stored=stored.name)
+
+
+def _invoke_mutation(call: Call, stored: RegisteredQuery) -> Reply:
+    request, conditions = _request(call), conditions_of(call)
+    receipt = call.graph.queries.invoke_mutation(
+        stored.name,
+        request.params,
+        request.branch or MAIN,
+        if_commit=conditions.if_commit,
+        idempotency_key=conditions.idempotency_key,
+    )
+    return change_reply(call, stored.name, receipt)
+
+
+def _headers(stored: RegisteredQuery) -> Headers:
+    return () if stored.query.deprecated is None else _DEPRECATED
+
+
+def _marked(reply: Reply, stored: RegisteredQuery) -> Reply:
+    """The reply of a deprecated query says so."""
+    headers = _headers(stored)
+    return replace(reply, headers=(*reply.headers, *headers)) if headers else reply
 
 
 def invoke_in_memory(call: Call) -> Reply | None:
     """Run a stored read if it needs nothing but memory."""
     stored = call.serving.queries[call.path["name"]]
     reply = run_in_memory(call, _read_request(call, stored))
-    if reply is not None:
-        _log(call, stored)
-    return reply
+    if reply is None:
+        return None
+    _log(call, stored)
+    return _marked(reply, stored)
 
 
 def _log(call: Call, stored: RegisteredQuery) -> None:

@@ -13,10 +13,7 @@ from omnigraph.errors import (
     BranchNotFound,
     OmniGraphError,
     PolicyDenied,
-    SchemaChangeRefused,
 )
-from omnigraph.lang.diagnostics import Source
-from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.records import dataclass
 from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
@@ -105,17 +102,21 @@ def run_change(
 ) -> Reply:
     """Commit a mutation."""
     conditions = conditions_of(call)
-    graph = call.graph
-    mutation = graph.prepare_mutation(text, name)
+    mutation = call.graph.prepare_mutation(text, name)
     receipt = mutation(
         params,
         branch or MAIN,
         if_commit=conditions.if_commit,
         idempotency_key=conditions.idempotency_key,
     )
+    return change_reply(call, mutation.name, receipt, is_frozen=is_frozen)
+
+
+def change_reply(call: Call, name: str, receipt: Receipt, *, is_frozen: bool = False) -> Reply:
+    """The answer of a mutation."""
     output = ChangeOutput(
         receipt.branch,
-        mutation.name,
+        name,
         receipt.affected_nodes,
         receipt.affected_edges,
         receipt.actor,
@@ -317,19 +318,19 @@ def authorize_schema_apply(call: Call) -> None:
 def apply_schema(call: Call) -> Reply:
     """Change the schema of a graph that belongs to no cluster."""
     request: SchemaApplyRequest = call.body
-    source = Source("<schema>", request.schema_source)
-    broken = call.serving.queries.breakages(compile_schema(source, is_new=True))
-    if broken:
-        raise SchemaChangeRefused(
-            "the schema breaks stored queries: "
-            + "; ".join(f"'{name}': {reason}" for name, reason in broken.items()),
-            hint="change the queries first, or keep what they use",
-            details={"queries": sorted(broken)},
-        )
     applied = call.graph.schema.apply(
         request.schema_source,
         allow_data_loss=request.allow_data_loss or False,
+        allow_broken_queries=request.allow_broken_queries or False,
     )
+    for name in applied.broken_queries:
+        call.process.log.event(
+            "stored query broken",
+            level=WARNING,
+            request_id=call.request_id,
+            graph=call.graph_id,
+            query=name,
+        )
     output = SchemaApplyOutput(
         call.uri,
         applied.supported,
@@ -339,5 +340,6 @@ def apply_schema(call: Call) -> Reply:
         [step.to_json() for step in applied.steps],
         applied.commit_id,
         list(applied.cleared),
+        list(applied.broken_queries),
     )
     return Reply.json(output, headers=note_commit(call, applied.commit_id))

@@ -104,6 +104,7 @@ class SchemaApplyRequest(msgspec.Struct, frozen=True):
 
     schema_source: str
     allow_data_loss: bool | None = None
+    allow_broken_queries: bool | None = None
 
 
 class BranchCreateRequest(msgspec.Struct, frozen=True):

@@ -146,6 +146,8 @@ class ParamDescriptor(msgspec.Struct, frozen=True):
     nullable: bool
     item_kind: ParamKind | UnsetType = UNSET
     vector_dim: Count | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    """As written in the query."""
 
 
 class QueryCatalogEntry(msgspec.Struct, frozen=True):
@@ -157,6 +159,19 @@ class QueryCatalogEntry(msgspec.Struct, frozen=True):
     params: list[ParamDescriptor]
     description: str | UnsetType = UNSET
     instruction: str | UnsetType = UNSET
+    params_schema: Json | UnsetType = UNSET
+    """The JSON Schema of the parameters."""
+    result_schema: Json | UnsetType = UNSET
+    """That of the rows, or of what a mutation changed; absent from a broken query."""
+    deprecated: str | UnsetType = UNSET
+    broken: str | UnsetType = UNSET
+    """Why the query does not fit the schema; invoking it is refused."""
+
+
+class QueryOutput(QueryCatalogEntry, frozen=True):
+    """A stored query with its text."""
+
+    source: str = ""
 
 
 class QueriesCatalogOutput(msgspec.Struct, frozen=True):
@@ -318,6 +333,7 @@ class SchemaApplyOutput(msgspec.Struct, frozen=True):
     steps: list[Json]
     commit_id: str | None = None
     cleared: list[str] = []
+    broken_queries: list[str] = []
 
 
 class BranchListOutput(msgspec.Struct, frozen=True):

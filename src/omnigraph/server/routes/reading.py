@@ -90,6 +90,18 @@ READ_ROUTES: tuple[Route, ...] = (
         response=responses.QueriesCatalogOutput,
         in_memory=stored.list_cached_queries,
     ),
+    of_graph(
+        "GET",
+        "/queries/{name}",
+        "get_query",
+        "Show a stored query",
+        "queries",
+        "invoke_query",
+        stored.get_query,
+        authorize=stored.authorize_get,
+        response=responses.QueryOutput,
+        since="1",
+    ),
     _invoke(
         path="/queries/{name}",
         operation="invoke_query",

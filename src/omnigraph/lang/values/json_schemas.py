@@ -1,4 +1,8 @@
-"""JSON Schemas of the parameters and rows of queries."""
+"""JSON Schemas of the parameters and the rows of queries.
+
+A schema of a result accepts every form in which a value is written: integers that JavaScript would
+round may be texts, and numbers that are not finite always are.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 from omnigraph.lang.types import INTEGER_RANGES, SAFE_INTEGER, PropType, Scalar
 
 JsonSchema = dict[str, Any]
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 _TEXTS: Mapping[Scalar, JsonSchema] = {
     Scalar.STRING: {"type": "string"},
@@ -69,19 +74,30 @@ def object_schema(
     }
 
 
-def rows_schema(columns: Iterable[tuple[str, JsonSchema]]) -> JsonSchema:
-    """The result of a query, as the tools return it."""
-    row = {"type": "object", "properties": dict(columns)}
+def row_schema(columns: Mapping[str, PropType]) -> JsonSchema:
+    """One row of a result.
+
+    >>> row_schema({"p.age": PropType(Scalar.I32)})["properties"]["p.age"]["type"]
+    'integer'
+    """
     return {
         "type": "object",
-        "properties": {
-            "columns": {"type": "array", "items": {"type": "string"}},
-            "rows": {"type": "array", "items": row},
-            "row_count": {"type": "integer"},
-            "truncated": {"type": "boolean"},
-            "cursor": {"type": ["string", "null"]},
-            "note": {"type": "string"},
-            "commit": {"type": ["string", "null"]},
-        },
-        "required": ["columns", "rows", "row_count", "truncated"],
+        "properties": {name: result_schema(type_) for name, type_ in columns.items()},
+        "required": list(columns),
+        "additionalProperties": False,
     }
+
+
+def result_schema(type_: PropType) -> JsonSchema:
+    """The values of a type in a result.
+
+    >>> result_schema(PropType(Scalar.F64))["anyOf"][1]["enum"]
+    ['NaN', 'Infinity', '-Infinity']
+    """
+    if not (type_.scalar.is_float or type_.is_vector):
+        return type_schema(type_)
+    number: JsonSchema = {"anyOf": [{"type": "number"}, {"enum": list(_NOT_FINITE)}]}
+    if not type_.is_list and not type_.is_vector:
+        choices = [*number["anyOf"], {"type": "null"}] if type_.nullable else number["anyOf"]
+        return {"anyOf": choices}
+    return {**type_schema(type_), "items": number}
