@@ -163,15 +163,19 @@ def _lines(route: Route) -> Iterator[str]:
     if route.request is not None:
         optional = " (optional)" if route.is_lenient else ""
         yield f"| body | {_link(route.request)}{optional}, up to {_size(route.body_limit)} |"
-    elif route.has_body and route.body_type is not None:
-        yield f"| body | `{route.body_type}`, up to {_size(route.body_limit)} |"
+    elif route.has_body and (route.body_type is not None or route.method == "PUT"):
+        kind = "any bytes" if route.body_type is None else f"`{route.body_type}`"
+        yield f"| body | {kind}, up to {_size(route.body_limit)} |"
     yield f"| response | {_response(route)} |"
-    errors = [str(status) for status in statuses_of(route) if status != 200]
+    others = [str(status) for status in statuses_of(route) if 200 < status < 400]
+    if others:
+        yield f"| also | {', '.join(others)} |"
+    errors = [str(status) for status in statuses_of(route) if status >= 400]
     yield f"| errors | {', '.join(errors)} |"
 
 
 def _parameter(parameter: dict[str, Any]) -> str:
-    required = " (required)" if parameter["required"] and parameter["in"] == "header" else ""
+    required = " (required)" if parameter["required"] and parameter["in"] != "path" else ""
     return f"`{parameter['name']}`{required}"
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omnigraph.api.backup import backup_points, clone, prune_backup, restore
+    from omnigraph.api.blob_info import BlobInfo
+    from omnigraph.api.blobs import GraphBlobs
     from omnigraph.api.branches import GraphBranches, GraphTags
     from omnigraph.api.changes import Baseline, GraphChanges
     from omnigraph.api.embeddings import GraphEmbeddings
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from omnigraph.api.query_registry import GraphStoredQueries
     from omnigraph.api.schema import GraphSchema
     from omnigraph.api.snapshot import GraphSnapshot
-    from omnigraph.api.snapshot_rows import BlobInfo
     from omnigraph.api.statements import PreparedMutation, PreparedRead
     from omnigraph.api.stored_queries import StoredQuery
     from omnigraph.commit.audit import RecoveryKind, TableOutcome
@@ -121,12 +122,14 @@ if TYPE_CHECKING:
     from omnigraph.policy.policy import Policy
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
+    from omnigraph.remote.async_blobs import AsyncRemoteBlobs
     from omnigraph.remote.async_graph import AsyncRemoteGraph, AsyncRemoteSnapshot, connect_async
     from omnigraph.remote.async_namespaces import (
         AsyncRemoteBranches,
         AsyncRemoteQueries,
         AsyncRemoteSchema,
     )
+    from omnigraph.remote.blobs import RemoteBlobs
     from omnigraph.remote.graph import RemoteGraph
     from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
     from omnigraph.remote.opening import connect
@@ -145,9 +148,10 @@ __version__ = "0.1.0"
 _NAMES = {
     "api.graph": "Graph",
     "api.snapshot": "GraphSnapshot",
-    "api.snapshot_rows": "BlobInfo",
     "api.neighbours": "Neighbour",
+    "api.blob_info": "BlobInfo",
     "api.branches": "GraphBranches GraphTags",
+    "api.blobs": "GraphBlobs",
     "api.changes": "GraphChanges Baseline",
     "api.schema": "GraphSchema",
     "api.query_registry": "GraphStoredQueries",
@@ -158,6 +162,8 @@ _NAMES = {
     "remote.graph": "RemoteGraph",
     "remote.namespaces": "RemoteBranches RemoteSchema RemoteQueries",
     "remote.snapshot": "RemoteSnapshot",
+    "remote.blobs": "RemoteBlobs",
+    "remote.async_blobs": "AsyncRemoteBlobs",
     "remote.async_graph": "connect_async AsyncRemoteGraph AsyncRemoteSnapshot",
     "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
     "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike QueriesLike",
@@ -232,14 +238,16 @@ __all__ += [
     "GraphSchema",
     "GraphStoredQueries",
     "StoredQuery",
+    "GraphBlobs",
     "GraphIndexes",
     "GraphEmbeddings",
     "GraphMaintenance",
 ]
 __all__ += ["connect", "RemoteGraph", "RemoteSnapshot", "RemoteBranches", "RemoteSchema"]
-__all__ += ["RemoteQueries", "connect_async", "AsyncRemoteGraph"]
+__all__ += ["RemoteQueries", "RemoteBlobs", "connect_async", "AsyncRemoteGraph"]
 __all__ += ["AsyncRemoteSnapshot", "AsyncRemoteBranches", "AsyncRemoteSchema"]
-__all__ += ["AsyncRemoteQueries", "GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
+__all__ += ["AsyncRemoteQueries", "AsyncRemoteBlobs"]
+__all__ += ["GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
 __all__ += ["QueriesLike"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
 __all__ += [

@@ -139,6 +139,16 @@ CASES = {
         ("node", "Person", "No", "photo", "--uri", "g.omni"),
         NOTHING,
     ),
+    "blob put": Case(
+        ("node", "Person", "Ana", "photo", "--file", "s.pg", "--uri", "w.omni", "--json"),
+        ("node", "Person", "No", "photo", "--file", "s.pg", "--uri", "w.omni"),
+        NOTHING,
+    ),
+    "blob delete": Case(
+        ("node", "Person", "Ana", "photo", "--uri", "w.omni", "--json"),
+        ("node", "Person", "No", "photo", "--uri", "w.omni"),
+        NOTHING,
+    ),
     "schema show": Case(("g.omni", "--json"), ("no.omni",), ("schema_source",)),
     "schema plan": Case(
         ("g.omni", "--schema", "s.pg", "--json"),

@@ -226,6 +226,14 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("node", "Person", "<TEXT>", "photo", "--uri", G),
         ("node", "<TEXT>", "x", "y", "--uri", G),
     ],
+    "blob put": [
+        ("node", "Person", "<TEXT>", "photo", "--file", "<NAME>.png", "--uri", W),
+        ("node", "Person", "<TEXT>no", "photo", "--file", "s.pg", "--uri", W),
+    ],
+    "blob delete": [
+        ("node", "Person", "<TEXT>", "photo", "--uri", W),
+        ("node", "<TEXT>", "x", "y", "--uri", W),
+    ],
     "schema show": [("<TEXT>",)],
     "schema plan": [(G, "--schema", "later.pg"), (G, "--schema", "<NAME>.pg")],
     "schema apply": [

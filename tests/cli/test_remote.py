@@ -112,7 +112,6 @@ def test_a_server_without_arrow_is_named_as_such(desk, server):
         ("changes", "poll"),
         ("blame", "P", "x"),
         ("revert", "01A"),
-        ("blob", "stat", "node", "P", "x", "y"),
         ("explain", "-e", "query q() { match { $p: P } return { $p } }"),
         ("shell",),
     ],

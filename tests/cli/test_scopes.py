@@ -59,11 +59,6 @@ def ledger(*graphs: str) -> str:
             "and does not apply. Pass a storage URI, or --cluster <dir> --graph <id>.",
         ),
         (
-            ("schema", "plan", "g", "--schema", "s", "--server", "x"),
-            "`schema plan` is a direct (storage-native) command; --server addresses a served "
-            "graph and does not apply. Pass a storage URI.",
-        ),
-        (
             ("lint", "g", "--query", "q", "--server", "x"),
             "`lint` is a direct (storage-native) command; --server addresses a served graph and "
             "does not apply. Pass a storage URI.",
@@ -134,6 +129,8 @@ def expected_flags(leaf: argparse.ArgumentParser) -> set[str]:
         flags |= {"server", "graph"}
         if leaf.get_default("writes"):
             flags.add("as")
+    if leaf.get_default("through_server"):
+        flags |= {"server", "graph"}
     if name in ("optimize", "repair", "cleanup", "lint"):
         flags |= {"cluster", "graph"}
     return flags
@@ -284,7 +281,6 @@ profiles:
         ((*QUERY, "--profile", "mine", "--graph", "x"), ["does not apply to a store scope"]),
         (("optimize", "--profile", "graph"), ["does not apply to a store scope"]),
         (("optimize", "--profile", "served"), ["needs direct storage access"]),
-        (("schema", "plan", "--schema", "s", "--profile", "served"), ["needs direct storage"]),
         (("lint", "--query", "q", "--profile", "served"), ["needs direct storage access"]),
         (("schema", "plan", "--schema", "s", "--profile", "ops"), ["has no applied graphs"]),
         (("optimize", "--profile", "ops"), ["has no applied graphs; run cluster apply first"]),

@@ -17,12 +17,14 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.cli.remote import SERVED_COMMANDS
-from tests.cli.test_data_commands import DATA, QUERIES, SCHEMA
+from tests.cli.test_data_commands import DATA, QUERIES
+from tests.cli.test_data_commands import SCHEMA as PLAIN_SCHEMA
 from tests.cli.test_every_command import CASES
 from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 from tests.server.serving import serving
 
+SCHEMA = PLAIN_SCHEMA.replace("  tags:", "  photo: Blob?\n  tags:")
 FORMATS = ("table", "kv", "csv", "jsonl", "json")
 PEOPLE = "query q() { match { $p: Person } return { $p.name, $p.age, $p.tags } order { $p.name } }"
 NOBODY = 'query q() { match { $p: Person { name: "No" } } return { $p.name, $p } }'
@@ -89,6 +91,8 @@ def original(tmp_path_factory) -> Path:
     (folder / "bad.jsonl").write_text('{"type":"Person","data":{"age":1}}\n', "utf-8")
     (folder / "next.pg").write_text(SCHEMA.replace("age: I32?", "age: I32?  city: String?"))
     (folder / "wrong.pg").write_text("node {", "utf-8")
+    (folder / "strict.pg").write_text(SCHEMA.replace("age: I32?", "age: I32"), "utf-8")
+    (folder / "picture").write_bytes(bytes(range(256)) * 5)
     with Graph.init(folder / "e.omni", SCHEMA) as graph:
         graph.load(folder / "d.jsonl")
         graph.branches.create("side")
@@ -219,6 +223,17 @@ FAILS = [
     ("export", "--type", "No"),
     ("export", "--table", "node:No"),
     ("export", "--branch", "no"),
+    ("blob", "get", "node", "Person", "No", "photo"),
+    ("blob", "stat", "node", "Person", "Bo", "photo"),
+    ("blob", "stat", "edge", "Person", "Ana", "photo"),
+    ("blob", "get", "node", "Person", "Ana", "age"),
+    ("blob", "put", "node", "Person", "No", "photo", "--file", "picture"),
+    ("blob", "put", "node", "Person", "Ana", "photo", "--file", "missing"),
+    ("blob", "put", "node", "Person", "Ana", "photo", "--file", "picture", "--if-digest", "0"),
+    ("blob", "delete", "node", "Person", "No", "photo"),
+    ("schema", "plan", "--schema", "missing.pg"),
+    ("schema", "plan", "--schema", "wrong.pg"),
+    ("schema", "apply", "--schema", "next.pg", "--dry-run"),
     ("schema", "apply", "--schema", "missing.pg"),
     ("schema", "apply", "--schema", "wrong.pg"),
     ("schema", "apply", "--schema", "next.pg"),
@@ -292,6 +307,41 @@ def test_a_schema_is_applied(changed):
     changed.works("schema", "apply", "--schema", "next.pg", "--json")
     changed.works("schema", "show")
     changed.works("query", "-e", "query q() { match { $p: Person } return { $p.city } }")
+
+
+def test_schemas_are_planned_and_previewed(changed):
+    for arguments in (("--schema", "next.pg"), ("--schema", "strict.pg", "--allow-data-loss")):
+        changed.works("schema", "plan", *arguments)
+        changed.works("schema", "plan", *arguments, "--json")
+    changed.works("branch", "delete", "side", "--yes")
+    changed.works("schema", "apply", "--schema", "next.pg", "--dry-run", "--json")
+    shown = changed.works("schema", "apply", "--schema", "strict.pg", "--dry-run")
+    assert "! node:Person" in shown
+    changed.works("schema", "apply", "--schema", "strict.pg", "--dry-run", "--json")
+    changed.works("schema", "apply", "--schema", "strict.pg", "--values", '{"Person.age": 7}')
+    changed.works("query", "-e", PEOPLE)
+
+
+BLOB = ("node", "Person", "Ana", "photo")
+
+
+def test_a_session_of_blobs(changed):
+    run = changed.works
+    run("blob", "put", *BLOB, "--file", "picture", "--if-null")
+    assert changed.run("blob", "put", *BLOB, "--file", "picture", "--if-null")[0] == 4
+    run("blob", "stat", *BLOB)
+    run("blob", "stat", *BLOB, "--json")
+    shown = run("blob", "stat", *BLOB, "--digest")
+    digest = shown.split("digest: ")[1].split()[0]
+    for out in ("a.bin", "b.bin"):
+        run("blob", "get", *BLOB, "--out", out, "--offset", "1000")
+    assert (changed.served.workspace.directory / "a.bin").read_bytes()[:3] == b"\xe8\xe9\xea"
+    once = ("blob", "put", *BLOB, "--file", "-", "--json", "--idempotency-key", "k")
+    assert run(*once, stdin=b"hi") == run(*once, stdin=b"hi")
+    assert run("blob", "get", *BLOB) == "hi"
+    assert changed.run("blob", "delete", *BLOB, "--if-digest", digest)[0] == 4
+    run("blob", "delete", *BLOB)
+    run("blob", "delete", *BLOB, "--json")
 
 
 # -- the table of commands ------------------------------------------------------------------------

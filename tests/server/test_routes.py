@@ -31,6 +31,7 @@ BODIES: dict[str, Any] = {
     "cluster_load": {"data": ""},
     "cluster_ingest": {"data": ""},
     "cluster_applySchema": {"schema_source": ""},
+    "cluster_plan_schema": {"schema_source": ""},
     "cluster_createBranch": {"name": "b"},
     "cluster_mergeBranches": {"source": "b"},
     "cluster_export": {},
@@ -55,6 +56,7 @@ def test_every_route_has_an_action_and_a_limit() -> None:
             "metrics",
             "cluster_export",
             "cluster_changes_baseline",
+            "cluster_get_blob",
         )
 
 
@@ -103,6 +105,8 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                 headers = {"Omnigraph-If-Graph-Commit": "c"}
                 if route.operation_id == "cluster_load_ndjson":
                     headers["Content-Type"] = "application/x-ndjson"
+                if route.path.endswith("/blob"):
+                    path += "?type=Person&id=Ada&property=photo"
                 body = BODIES.get(route.operation_id)
                 answer = client.request(route.method, path, body, headers=headers)
                 is_masked = route.action == "invoke_query" or flavour == "hidden"

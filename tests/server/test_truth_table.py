@@ -140,6 +140,8 @@ def requests_of(operation: str, branch: str) -> list[Request]:
             return [Request("POST", path, change, raw=b"{", headers=kind)]
         case "applySchema":
             return [Request("POST", "/schema/apply", [("schema_apply", None, "main")], SCHEMA_BODY)]
+        case "plan_schema":
+            return [Request("POST", "/schema/plan", [("read", None, None)], SCHEMA_BODY)]
         case "listBranches":
             return [Request("GET", "/branches", [("read", None, None)])]
         case "createBranch":
@@ -190,9 +192,16 @@ def requests_of(operation: str, branch: str) -> list[Request]:
             return [Request("POST", "/explain", read, {"query": READ, **at})]
         case "entity" | "neighbours" as name:
             return [Request("GET", f"/{name}?type=Task&id=a&branch={branch}", read)]
+        case "get_blob":
+            return [Request("GET", f"/blob?{CELL}&branch={branch}", read)]
+        case "put_blob":
+            return [Request("PUT", f"/blob?{CELL}&branch={branch}", change, raw=b"x")]
+        case "delete_blob":
+            return [Request("DELETE", f"/blob?{CELL}&branch={branch}", change)]
     raise AssertionError(f"no request for {operation}")
 
 
+CELL = "entity=node&type=Task&id=a&property=name"
 SCHEMA_BODY = {"schema_source": SCHEMA}
 SERVER_REQUESTS = {
     "listGraphs": Request("GET", "/graphs", [("graph_list", None, None)]),

@@ -261,6 +261,11 @@ class Graph(GraphQueries, GraphMerging):
         return omnigraph.GraphTags(self._handle)
 
     @property
+    def blobs(self) -> omnigraph.GraphBlobs:
+        """Set single Blobs."""
+        return omnigraph.GraphBlobs(self._handle)
+
+    @property
     def indexes(self) -> omnigraph.GraphIndexes:
         """Build indexes and show their state."""
         return omnigraph.GraphIndexes(self._handle)

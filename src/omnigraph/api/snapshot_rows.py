@@ -5,7 +5,7 @@ Everything here goes through the view of the snapshot: a row that its actor does
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,31 +14,46 @@ import pyarrow.compute as pc
 
 import omnigraph
 from omnigraph.api.arguments import Natural, public
+from omnigraph.api.blob_info import BLOB_PIECE, BlobInfo
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.commit.snapshot import Pin
-from omnigraph.commit.store import detect_removal
+from omnigraph.commit.store import GraphStore, detect_removal
 from omnigraph.errors import EntityNotFound, InputError, RestrictedView
 from omnigraph.lang.query.typed import STRING
 from omnigraph.lang.schema.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import python_values
-from omnigraph.records import dataclass
 from omnigraph.storage.tables.table import ROW_ID, Table
 
 if TYPE_CHECKING:
     from omnigraph.read.visible_rows import VisibleRows
 
-BLOB_PIECE = 4 << 20
-"""The bytes of a Blob that are read if no length is given."""
 
+class OpenBlob:
+    """A Blob of a snapshot, found once and read in pieces."""
 
-@dataclass(frozen=True, slots=True)
-class BlobInfo:
-    """The metadata of a Blob."""
+    def __init__(
+        self, store: GraphStore, pin: Pin, table: Table, row: int, column: str, info: BlobInfo
+    ) -> None:
+        self._store = store
+        self._pin = pin
+        self._table = table
+        self._row = row
+        self._column = column
+        self.info = info
 
-    size: int
-    uri: str | None = None
-    """The address of a Blob that is not stored with the graph."""
+    def read(self, offset: int, length: int) -> bytes:
+        """A range of its bytes; short at its end."""
+        wanted = min(length, max(self.info.size - offset, 0))
+        if not wanted:
+            return b""
+        return self._table.read_blob(self._column, self._row, offset, wanted) or b""
+
+    def digest(self, check: Callable[[], None] = lambda: None) -> str:
+        """The digest of its bytes, which are read for it; ``check`` may raise in between."""
+        return self._store.blob_digests.digest(
+            self._table, self._column, self._row, self.info.size, self._pin.life, check
+        )
 
 
 class SnapshotRows:
@@ -224,12 +239,9 @@ class SnapshotRows:
         b'hi'
         """
         with self._reading():
-            table, row = self._blob_row(type_name, entity_id, property_name)
-            size = table.blob_size(property_name, row)
-            if size is None:
-                return None
-            wanted = min(BLOB_PIECE if length is None else length, max(size - offset, 0))
-            return table.read_blob(property_name, row, offset, wanted) if wanted else b""
+            blob = self._open_blob(type_name, entity_id, property_name)
+            wanted = BLOB_PIECE if length is None else length
+            return None if blob is None else blob.read(offset, wanted)
 
     @public
     def blob_info(self, type_name: str, entity_id: str, property_name: str) -> BlobInfo | None:
@@ -242,10 +254,35 @@ class SnapshotRows:
         >>> graph.snapshot().blob_info("Person", "Grace", "photo").size
         2
         """
+        blob = self._open_blob(type_name, entity_id, property_name)
+        return None if blob is None else blob.info
+
+    @public
+    def blob_digest(self, type_name: str, entity_id: str, property_name: str) -> str | None:
+        """A digest of the bytes of a Blob, all of which are read; ``None`` if it is null.
+
+        It changes only if the bytes do. ``graph.blobs.put`` takes it as a condition.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+            InputError: the property is not a Blob.
+
+        >>> graph.snapshot().blob_digest("Person", "Grace", "photo")
+        '8f434346648f6b96df89dda901c5176b'
+        """
+        blob = self._open_blob(type_name, entity_id, property_name)
+        with self._reading():
+            return None if blob is None else blob.digest()
+
+    def _open_blob(self, type_name: str, entity_id: str, property_name: str) -> OpenBlob | None:
+        """A Blob, to be read in pieces; ``None`` if it is null."""
         with self._reading():
             table, row = self._blob_row(type_name, entity_id, property_name)
             location = table.blob_location(property_name, row)
-        return None if location is None else BlobInfo(*location)
+        if location is None:
+            return None
+        pin, info = self._pin(type_name), BlobInfo(*location)
+        return OpenBlob(self._store, pin, table, row, property_name, info)
 
     def _blob_row(self, type_name: str, entity_id: str, property_name: str) -> tuple[Table, int]:
         """The table of a type, and the row that has a Blob."""
@@ -315,6 +352,16 @@ class SnapshotRows:
             version = self._context.snapshot.manifest_version
             raise InputError(f"'{type_name}' did not exist at version {version}")
         return pin
+
+
+def open_blob(
+    snapshot: SnapshotRows, type_name: str, entity_id: str, property_name: str
+) -> OpenBlob | None:
+    """A Blob of a snapshot, to be read in pieces; ``None`` if it is null.
+
+    If cleanup removes the state meanwhile, reading raises an error of the storage.
+    """
+    return snapshot._open_blob(type_name, entity_id, property_name)
 
 
 def _refuse_unread_blobs(

@@ -35,6 +35,16 @@ def read_text(path: str) -> Source:
     return read_source(path)
 
 
+def read_bytes(path: str) -> bytes:
+    """Read the bytes of a file, or of stdin for ``-``."""
+    if path == STDIN:
+        return stdin_stream().read()
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InputError(_unreadable(path, error)) from error
+
+
 def text_or_path(path: str) -> str | Path:
     """A schema or query for the engine: a path, or the text of stdin or of a pipe.
 

@@ -87,7 +87,9 @@ def check_flags(arguments: argparse.Namespace) -> None:
     applies = {
         "server": capability in (Capability.ANY, Capability.SERVED) or arguments.through_server,
         "cluster": arguments.in_cluster,
-        "graph": capability is Capability.ANY or arguments.in_cluster,
+        "graph": capability is Capability.ANY
+        or arguments.in_cluster
+        or (capability is Capability.DIRECT and arguments.through_server),
         "store": is_addressed and capability is not Capability.SERVED,
         "profile": is_addressed,
         "as": arguments.writes,

@@ -43,7 +43,7 @@ _FAMILIES = {
     "commit": "show commits",
     "changes": "read the changes of a branch, commit by commit",
     "tag": "name commits",
-    "blob": "read Blob values",
+    "blob": "read and set Blob values",
     "schema": "show, plan and apply schema changes",
     "index": "show and build indexes",
     "policy": "check, test and explain policies",
@@ -59,7 +59,7 @@ class CommandEntry:
     capability: Capability
     takes: str
     """Its shared arguments: ``URI`` or ``--uri``, ``--json``, ``--as``, ``--cluster``, ``--server``
-    (for a command that is not about data)."""
+    (for a command on storage that a server runs too, or one that is not about data)."""
     text: str
 
     @property
@@ -106,8 +106,10 @@ _ENTRIES = (
     ("tag delete", ANY, "--uri --json --as", "delete a tag; its commit stays"),
     ("blob get", ANY, "--uri", "write the bytes of a Blob"),
     ("blob stat", ANY, "--uri --json", "show the size and location of a Blob"),
+    ("blob put", ANY, "--uri --json --as", "set a Blob"),
+    ("blob delete", ANY, "--uri --json --as", "set a Blob to null"),
     ("schema show", ANY, "URI --json", "print the schema"),
-    ("schema plan", DIRECT, "URI --json", "show the steps to another schema"),
+    ("schema plan", DIRECT, "URI --json --server", "show the steps to another schema"),
     ("schema apply", ANY, "URI --json --as", "change the schema"),
     ("lint", DIRECT, "URI --cluster", "check queries against a schema, or a schema alone"),
     ("fmt", LOCAL, "", "format .pg and .gq files"),

@@ -31,7 +31,12 @@ SERVED_COMMANDS = frozenset(
         "commit list",
         "commit show",
         "schema show",
+        "schema plan",
         "schema apply",
+        "blob get",
+        "blob stat",
+        "blob put",
+        "blob delete",
     }
 )
 """The commands on a graph that work through a server; the others need its storage."""

@@ -132,7 +132,7 @@ def resolve_address(arguments: argparse.Namespace, operator: OperatorConfig) -> 
     scope = resolve_scope(arguments, operator)
     is_direct = arguments.capability is Capability.DIRECT
     if scope.kind == "server":
-        if is_direct:
+        if is_direct and not arguments.through_server:
             raise _needs_storage(arguments.label, f"'{scope.target}' is a server")
         return resolve_server(scope.target, scope.graph, operator)
     if scope.kind == "cluster":

@@ -116,6 +116,11 @@ def _class_of(status: int, body: Mapping[str, Any] | None) -> type[OmniGraphErro
     return _classes().get(reason, by_status)
 
 
+def error_class(code: str) -> type[OmniGraphError]:
+    """The class of the error tree that has a code; the root for an unknown one."""
+    return _classes().get(code, OmniGraphError)
+
+
 @cache
 def _classes() -> dict[str, type[OmniGraphError]]:
     """The classes of the error tree by code."""

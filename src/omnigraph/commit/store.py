@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from omnigraph.commit.sidecar import SidecarStore
     from omnigraph.commit.write_queue import WriteQueues
     from omnigraph.storage.leases.local import Leases
+    from omnigraph.storage.tables.blob_digests import BlobDigests
     from omnigraph.storage.tables.inline import InlineTables
     from omnigraph.storage.tables.store import TableStore
 
@@ -90,6 +91,12 @@ class GraphStore:
         self.on_commit: OnCommit | None = None
         self.recoveries = 0
         """How many writes of dead processes this store has completed or rolled back."""
+
+    @cached_property
+    def blob_digests(self) -> BlobDigests:
+        from omnigraph.storage.tables.blob_digests import BlobDigests
+
+        return BlobDigests()
 
     # -- for writers: made, and their modules loaded, when a writer asks -----------------------
 

@@ -20,16 +20,26 @@ from omnigraph.api.arguments import (
 )
 from omnigraph.client.server import ServerRequest
 from omnigraph.commit.commits import Commit
+from omnigraph.errors import OmniGraphError
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
 from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote.async_blobs import AsyncRemoteBlobs
 from omnigraph.remote.async_connection import AsyncConnection
 from omnigraph.remote.async_namespaces import (
     AsyncRemoteBranches,
     AsyncRemoteCalls,
     AsyncRemoteQueries,
     AsyncRemoteSchema,
+)
+from omnigraph.remote.blobs import (
+    BlobState,
+    RemoteCell,
+    cut,
+    refused_bytes,
+    refused_state,
+    state_of,
 )
 from omnigraph.remote.calls import chosen_commit
 from omnigraph.remote.documents import BranchTables
@@ -97,6 +107,11 @@ class AsyncRemoteGraph:
     def branches(self) -> AsyncRemoteBranches:
         """Create, list and delete branches."""
         return AsyncRemoteBranches(self._calls)
+
+    @property
+    def blobs(self) -> AsyncRemoteBlobs:
+        """Set single Blobs."""
+        return AsyncRemoteBlobs(self._calls)
 
     @property
     def schema(self) -> AsyncRemoteSchema:
@@ -351,6 +366,65 @@ class AsyncRemoteSnapshot:
                     yield line.decode("utf-8")
         if rest:
             yield rest.decode("utf-8")
+
+    @public
+    async def read_blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property_name: str,
+        offset: Natural = 0,
+        length: Natural | None = None,
+    ) -> bytes | None:
+        """The bytes of a Blob from an offset on; at most 4 MiB if no length is given.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+            InputError: the property is not a Blob.
+        """
+        cell = RemoteCell(type_name, entity_id, property_name, self.commit_id)
+        request = cell.read(offset, length)
+        connection = self._calls.connection
+        self._calls.check_open()
+        try:
+            async with connection.open(request) as answer:
+                content = await connection.read(answer, request)
+                return cut(content, answer.status_code, offset, length)
+        except OmniGraphError as error:
+            return refused_bytes(error)
+
+    @public
+    async def blob_info(
+        self, type_name: str, entity_id: str, property_name: str
+    ) -> omnigraph.BlobInfo | None:
+        """The size and the address of a Blob; ``None`` if it is null.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+        """
+        state = await self._blob_state(type_name, entity_id, property_name)
+        return None if state is None else state.info
+
+    @public
+    async def blob_digest(self, type_name: str, entity_id: str, property_name: str) -> str | None:
+        """A digest of the bytes of a Blob, which changes only if they do; ``None`` if it is null.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+        """
+        state = await self._blob_state(type_name, entity_id, property_name)
+        return None if state is None else state.digest
+
+    async def _blob_state(self, *cell: str) -> BlobState | None:
+        type_name, entity_id, property_name = cell
+        request = RemoteCell(type_name, entity_id, property_name, self.commit_id).stat()
+        self._calls.check_open()
+        try:
+            async with self._calls.connection.open(request) as answer:
+                with documents.decoding(self._calls.connection.base):
+                    return state_of(answer.headers)
+        except OmniGraphError as error:
+            return refused_state(error)
 
     def __repr__(self) -> str:
         return f"<AsyncRemoteSnapshot {self.branch}:{self.commit_id}>"

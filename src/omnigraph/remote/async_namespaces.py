@@ -115,16 +115,36 @@ class AsyncRemoteSchema:
         *,
         allow_data_loss: bool = False,
         allow_broken_queries: bool = False,
+        values: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
     ) -> omnigraph.SchemaApplied:
-        """Change the schema in one commit.
+        """Change the schema in one commit; see ``GraphSchema.apply``.
 
         Raises:
             SchemaError: the schema is invalid.
             SchemaChangeRefused: the data or stored queries do not allow the change.
         """
         source = requests.schema_source(schema)
-        request = requests.apply_schema(source, allow_data_loss, allow_broken_queries)
+        flags = allow_data_loss, allow_broken_queries
+        request = requests.apply_schema(source, *flags, values, dry_run=dry_run)
         return await self._calls.send(request, documents.schema_applied)
+
+    @public
+    async def plan(
+        self,
+        schema: SchemaSource,
+        *,
+        allow_data_loss: bool = False,
+        values: Mapping[str, Any] | None = None,
+    ) -> omnigraph.MigrationPlan:
+        """The steps to another schema; the data is not examined.
+
+        Raises:
+            SchemaError: the schema is invalid.
+        """
+        source = requests.schema_source(schema)
+        request = requests.plan_schema(source, allow_data_loss, values)
+        return await self._calls.send(request, documents.migration_plan)
 
 
 class AsyncRemoteQueries:

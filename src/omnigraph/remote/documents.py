@@ -20,7 +20,9 @@ from omnigraph.records import dataclass
 if TYPE_CHECKING:
     from omnigraph.api.stored_queries import StoredQuery
     from omnigraph.evolve.apply import SchemaApplied
+    from omnigraph.lang.schema.migrate import MigrationPlan
     from omnigraph.merge.run import MergeReport
+    from omnigraph.write.validate.rules import Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +191,33 @@ def schema_applied(document: Any) -> SchemaApplied:
         _whole(document["manifest_version"]),
         tuple(step_from_json(step) for step in document["steps"]),
         document.get("commit_id"),
-        cleared=tuple(document.get("cleared", ())),
-        broken_queries=tuple(document.get("broken_queries", ())),
+        tuple(_violation(item) for item in document.get("violations", ())),
+        tuple(document.get("cleared", ())),
+        tuple(document.get("broken_queries", ())),
     )
+
+
+def _violation(item: Mapping[str, Any]) -> Violation:
+    from omnigraph.client.refusals import error_class
+    from omnigraph.write.validate.rules import Violation
+
+    own = ("code", "table_key", "id", "message")
+    return Violation(
+        error_class(item["code"]),
+        _text(item["table_key"]),
+        item["id"],
+        _text(item["message"]),
+        details={key: value for key, value in item.items() if key not in own},
+    )
+
+
+def migration_plan(document: Any) -> MigrationPlan:
+    """The steps of a schema change."""
+    from omnigraph.lang.schema.migrate import MigrationPlan
+    from omnigraph.lang.schema.steps import step_from_json
+
+    steps = tuple(step_from_json(step) for step in document["steps"])
+    return MigrationPlan(bool(document["supported"]), steps)
 
 
 def schema_source(document: Any) -> str:

@@ -29,6 +29,7 @@ from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
 from omnigraph.remote import documents, loads, requests, unserved
+from omnigraph.remote.blobs import RemoteBlobs
 from omnigraph.remote.calls import RemoteCalls, chosen_commit
 from omnigraph.remote.documents import BranchTables
 from omnigraph.remote.load_bodies import LoadBody, started
@@ -90,6 +91,11 @@ class RemoteGraph:
     def branches(self) -> RemoteBranches:
         """Create, list and delete branches."""
         return RemoteBranches(self.calls)
+
+    @property
+    def blobs(self) -> RemoteBlobs:
+        """Set single Blobs."""
+        return RemoteBlobs(self.calls)
 
     @property
     def schema(self) -> RemoteSchema:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import omnigraph
 from omnigraph.api.arguments import Actor, Label, Params, SchemaSource, public
-from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote import documents, requests
 from omnigraph.remote.calls import RemoteCalls
-from omnigraph.remote.unserved import not_served, refuse_arguments
+from omnigraph.remote.unserved import refuse_arguments
 
 
 class RemoteBranches:
@@ -58,6 +58,23 @@ class RemoteSchema:
         return self._calls.send(requests.schema_text(), documents.schema_source)
 
     @public
+    def plan(
+        self,
+        schema: SchemaSource,
+        *,
+        allow_data_loss: bool = False,
+        values: Mapping[str, Any] | None = None,
+    ) -> omnigraph.MigrationPlan:
+        """The steps to another schema; the data is not examined. See ``GraphSchema.plan``.
+
+        Raises:
+            SchemaError: the schema is invalid.
+        """
+        source = requests.schema_source(schema)
+        request = requests.plan_schema(source, allow_data_loss, values)
+        return self._calls.send(request, documents.migration_plan)
+
+    @public
     def apply(
         self,
         schema: SchemaSource,
@@ -76,19 +93,12 @@ class RemoteSchema:
             SchemaError: the schema is invalid.
             SchemaChangeRefused: the data, stored queries or other branches do not allow it.
             Conflict: the graph belongs to a cluster.
-            NotServed: ``values`` or ``dry_run`` was given.
         """
-        refuse_arguments("schema.apply", values=values or None, dry_run=dry_run, actor=actor)
+        refuse_arguments("schema.apply", actor=actor)
         source = requests.schema_source(schema)
-        request = requests.apply_schema(source, allow_data_loss, allow_broken_queries)
+        flags = allow_data_loss, allow_broken_queries
+        request = requests.apply_schema(source, *flags, values, dry_run=dry_run)
         return self._calls.send(request, documents.schema_applied)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name in unserved.SCHEMA:
-                raise not_served(f"graph.schema.{name}", unserved.SCHEMA[name])
-            raise AttributeError(f"'RemoteSchema' object has no attribute {name!r}")
 
 
 class RemoteQueries:

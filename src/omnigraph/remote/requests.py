@@ -186,13 +186,30 @@ def schema_text() -> ServerRequest:
 
 
 def apply_schema(
-    source: Source, allow_data_loss: bool, allow_broken_queries: bool = False
+    source: Source,
+    allow_data_loss: bool,
+    allow_broken_queries: bool = False,
+    values: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool = False,
 ) -> ServerRequest:
     """A new schema."""
-    body: dict[str, Any] = {"schema_source": source.text, "allow_data_loss": allow_data_loss}
-    if allow_broken_queries:
-        body["allow_broken_queries"] = True
-    return ServerRequest("POST", ("schema", "apply"), body=body, changes=True, source=source)
+    body = {"schema_source": source.text, "allow_data_loss": allow_data_loss}
+    body |= _given(
+        allow_broken_queries=allow_broken_queries or None,
+        values=plain_params(values),
+        dry_run=dry_run or None,
+    )
+    return ServerRequest("POST", ("schema", "apply"), body=body, changes=not dry_run, source=source)
+
+
+def plan_schema(
+    source: Source, allow_data_loss: bool, values: Mapping[str, Any] | None
+) -> ServerRequest:
+    """A desired schema, whose steps are asked for."""
+    body = {"schema_source": source.text, "allow_data_loss": allow_data_loss}
+    body |= _given(values=plain_params(values))
+    return ServerRequest("POST", ("schema", "plan"), body=body, source=source)
 
 
 def list_queries() -> ServerRequest:

@@ -9,14 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import omnigraph
-from omnigraph.api.arguments import Location, Params, QuerySource, public
+from omnigraph.api.arguments import Location, Natural, Params, QuerySource, public
 from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.client.http import NoResponse, OpenResponse
 from omnigraph.client.server import ServerRequest, no_response
 from omnigraph.commit.commits import Commit, CommitGroup
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests, unserved
+from omnigraph.remote.blobs import (
+    BlobState,
+    RemoteCell,
+    cut,
+    refused_bytes,
+    refused_state,
+    state_of,
+)
 from omnigraph.remote.documents import BranchTables
 from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
 
@@ -170,6 +178,72 @@ class RemoteSnapshot:
         names = [name for name in types or () if ":" not in name]
         lines = export_lines(self._calls, requests.export(None, self._commit_id, names, keys))
         return lines if dest is None else write_lines(lines, Path(dest))
+
+    # -- Blobs ---------------------------------------------------------------------------
+
+    @public
+    def read_blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property_name: str,
+        offset: Natural = 0,
+        length: Natural | None = None,
+    ) -> bytes | None:
+        """The bytes of a Blob from an offset on; at most 4 MiB if no length is given.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+            InputError: the property is not a Blob.
+            NotServed: the Blob is not stored with the graph.
+        """
+        cell = RemoteCell(type_name, entity_id, property_name, self._commit_id)
+        request = cell.read(offset, length)
+        self._calls.check_open()
+        try:
+            with self._calls.connection.open(request) as answer:
+                return cut(answer.read_all(), answer.status, offset, length)
+        except NoResponse as error:
+            raise no_response(self._calls.connection.base, error.failure, request) from None
+        except OmniGraphError as error:
+            return refused_bytes(error)
+
+    @public
+    def blob_info(
+        self, type_name: str, entity_id: str, property_name: str
+    ) -> omnigraph.BlobInfo | None:
+        """The size and the address of a Blob; ``None`` if it is null.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+            InputError: the property is not a Blob.
+        """
+        state = self._blob_state(type_name, entity_id, property_name)
+        return None if state is None else state.info
+
+    @public
+    def blob_digest(self, type_name: str, entity_id: str, property_name: str) -> str | None:
+        """A digest of the bytes of a Blob, which changes only if they do; ``None`` if it is null.
+
+        Raises:
+            NotFound: the node or edge does not exist.
+            InputError: the property is not a Blob.
+        """
+        state = self._blob_state(type_name, entity_id, property_name)
+        return None if state is None else state.digest
+
+    def _blob_state(self, *cell: str) -> BlobState | None:
+        type_name, entity_id, property_name = cell
+        request = RemoteCell(type_name, entity_id, property_name, self._commit_id).stat()
+        self._calls.check_open()
+        try:
+            with (
+                self._calls.connection.open(request) as answer,
+                documents.decoding(self._calls.connection.base),
+            ):
+                return state_of(answer.headers)
+        except OmniGraphError as error:
+            return refused_state(error)
 
     def __repr__(self) -> str:
         return f"<RemoteSnapshot {self.branch}:{self._commit_id}>"

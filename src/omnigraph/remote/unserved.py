@@ -37,14 +37,9 @@ SNAPSHOT: Mapping[str, str] = {
     "dataset": "the Lance dataset of a type",
     "entity": "one node or edge; use a query",
     "neighbours": "the neighbours of a node; use a query",
-    "read_blob": "the bytes of a Blob",
-    "blob_info": "the metadata of a Blob",
     "snapshot_id": "the id of a state in the storage",
 }
 """The members of a snapshot."""
-
-SCHEMA: Mapping[str, str] = {"plan": "planning a schema change"}
-"""The members of ``graph.schema``."""
 
 _HINT = "open the graph's storage with Graph.open for this"
 

@@ -38,6 +38,7 @@ from omnigraph.server.waiting import wait_for_commit
 
 COMMIT = "omnigraph-commit"
 _LEFT = 499
+_NOT_MODIFIED = 304
 _NO_GRAPH = "-"
 
 
@@ -197,6 +198,7 @@ class _Exchange:
             body,
             size,
             ReadCancel(timeout),
+            self._method == "HEAD",
         )
 
     async def _decode(self, route: Route, raw: bytes) -> tuple[Any, int]:
@@ -315,13 +317,17 @@ class _Exchange:
 
     async def _respond(self, reply: Reply) -> None:
         route = self._route
-        headers = [("content-type", reply.content_type), *reply.headers]
+        headers = [*reply.headers]
+        if reply.status != _NOT_MODIFIED:
+            headers.insert(0, ("content-type", reply.content_type))
         if route is not None and route.deprecated:
             headers.append(("deprecation", "true"))
             headers.append(("link", f'<{route.successor}>; rel="successor-version"'))
-        stream = reply.stream
-        if stream is None:
-            headers.append(("content-length", str(len(reply.body))))
+        stream, length = reply.stream, reply.length
+        if stream is None and length is None:
+            length = len(reply.body)
+        if length is not None and reply.status != _NOT_MODIFIED:
+            headers.append(("content-length", str(length)))
         await self._start(reply.status, headers)
         if stream is None or self._method == "HEAD":
             await self._send({"type": "http.response.body", "body": reply.body})

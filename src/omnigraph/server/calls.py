@@ -88,6 +88,8 @@ class Call:
     """The body, as the model of the route; bytes if it has none."""
     body_bytes: int
     cancel: Cancel
+    is_head: bool = False
+    """Whether the client wants no body: the method is ``HEAD``."""
 
     @property
     def actor(self) -> str | None:
@@ -181,6 +183,8 @@ class Reply:
     headers: Headers = ()
     stream: Iterator[bytes | Wait] | None = None
     """Further pieces of the body; a failure in it breaks the connection."""
+    length: int | None = None
+    """The length of the whole body, if it is known but not all of it is here."""
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> Reply:

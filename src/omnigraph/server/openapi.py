@@ -19,6 +19,10 @@ _RENAMED = {"ConflictKind": "MergeConflictKindOutput"}
 """Enumerations of the engine, under the names of the contract."""
 TEXTS = {
     200: "Success",
+    201: "Success; there was no value before",
+    206: "A range of the bytes",
+    302: "The bytes are at the address in `Location`",
+    304: "The client has the newest bytes",
     400: "The request is invalid",
     401: "The token is missing or unknown",
     403: "The actor may not do this",
@@ -27,11 +31,13 @@ TEXTS = {
     408: "The body did not arrive in time",
     409: "The request conflicts with the state of the graph",
     410: "The state was removed by cleanup",
-    412: "The branch is at another commit",
+    412: "A condition of the request does not hold",
     413: "The body, or the result, is too large",
     414: "The request target is too long",
     415: "The content type or encoding is not supported",
+    416: "The range is beyond the end",
     422: "The body has the wrong shape",
+    424: "The bytes are stored at an address that is not served",
     429: "The actor has too many requests in flight",
     431: "The headers are too large",
     499: "The client closed the connection",
@@ -51,6 +57,10 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
         "Runs the write once; a repeated request returns the first receipt",
         {"type": "string", "minLength": 1, "maxLength": 200},
     ),
+    "Range": ("A range of the bytes, such as `bytes=0-99`", {"type": "string"}),
+    "If-Match": ("Tags, one of which the value must have, or `*`", {"type": "string"}),
+    "If-None-Match": ("Tags, none of which the value may have, or `*`", {"type": "string"}),
+    "If-Range": ("The tag of the parts that the client has", {"type": "string"}),
     "Omnigraph-Commit": ("A commit that the read must include", {"type": "string"}),
     "Last-Event-ID": (
         "The cursor of the last event that a stream of events brought",
@@ -132,7 +142,9 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     parameters = [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)]
     if parameters:
         operation["parameters"] = parameters
-    if route.has_body and (route.request is not None or route.body_type not in (None, JSON)):
+    if route.method == "PUT" or (
+        route.has_body and (route.request is not None or route.body_type not in (None, JSON))
+    ):
         operation["requestBody"] = _request_body(route, schemas)
     operation["responses"] = _responses(route, schemas)
     return operation
@@ -150,11 +162,12 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
         return []
     schema = msgspec.json.schema(route.query)
     model = next(iter(schema["$defs"].values()))
+    required = model.get("required", ())
     return [
         {
             "name": name,
             "in": "query",
-            "required": name in model.get("required", ()),
+            "required": name in required,
             "schema": _without_default(value, schema),
         }
         for name, value in model["properties"].items()
@@ -185,6 +198,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         names.append("Last-Event-ID")
     if route.operation_id in ("cluster_query", "cluster_read", "cluster_invoke_query"):
         names.append("Prefer")
+    names += route.headers
     return [
         {
             "name": name,
@@ -199,8 +213,8 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _request_body(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.request is None:
-        assert route.body_type is not None
-        return {"required": True, "content": {route.body_type: {"schema": {"type": "string"}}}}
+        kind = route.body_type or "application/octet-stream"
+        return {"required": True, "content": {kind: {"schema": {"type": "string"}}}}
     schema = schemas.of(route.request)
     if route.is_lenient:
         schema = {"oneOf": [{"type": "null"}, schema]}
@@ -226,9 +240,12 @@ def statuses_of(route: Route) -> list[int]:
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status in statuses_of(route):
-        if status == 200:
+        if status in (200, 201, 206):
             content = {route.content_type.partition(";")[0]: _success(route, schemas)}
             content |= {kind: {"schema": {"type": "string"}} for kind in route.other_types}
+        elif status < 400:
+            responses[str(status)] = {"description": TEXTS[status]}
+            continue
         elif status == 503 and route.scope == "open":
             content = {JSON: {"schema": schemas.of(route.response)}}
         else:
@@ -244,7 +261,7 @@ def _errors(schemas: _Schemas) -> dict[str, Any]:
     return {
         f"Error{status}": {"description": text, "content": content}
         for status, text in TEXTS.items()
-        if any(status in statuses_of(route) for route in ROUTES) and status != 200
+        if any(status in statuses_of(route) for route in ROUTES) and status >= 400
     }
 
 

@@ -305,6 +305,11 @@ def _unknown_branch(branch: str) -> BranchNotFound:
 
 def authorize_schema_apply(call: Call) -> None:
     """A schema is applied to main; that of a cluster only by the cluster's own command."""
+    request: SchemaApplyRequest = call.body
+    if request.dry_run:
+        # It only reads, as a plan does.
+        call.require("read")
+        return
     call.require("schema_apply", None, MAIN)
     if call.state.is_cluster:
         raise RequestRefused(
@@ -316,14 +321,17 @@ def authorize_schema_apply(call: Call) -> None:
 
 
 def apply_schema(call: Call) -> Reply:
-    """Change the schema of a graph that belongs to no cluster."""
+    """Change the schema of a graph that belongs to no cluster, or preview that."""
     request: SchemaApplyRequest = call.body
     applied = call.graph.schema.apply(
         request.schema_source,
         allow_data_loss=request.allow_data_loss or False,
         allow_broken_queries=request.allow_broken_queries or False,
+        values=request.values,
+        dry_run=request.dry_run or False,
     )
-    for name in applied.broken_queries:
+    violations = applied.to_json()["violations"]
+    for name in () if request.dry_run else applied.broken_queries:
         call.process.log.event(
             "stored query broken",
             level=WARNING,
@@ -341,5 +349,6 @@ def apply_schema(call: Call) -> Reply:
         applied.commit_id,
         list(applied.cleared),
         list(applied.broken_queries),
+        violations if request.dry_run else UNSET,
     )
     return Reply.json(output, headers=note_commit(call, applied.commit_id))

@@ -105,6 +105,10 @@ class SchemaApplyRequest(msgspec.Struct, frozen=True):
     schema_source: str
     allow_data_loss: bool | None = None
     allow_broken_queries: bool | None = None
+    values: dict[str, Any] | None = None
+    """The values of newly required properties for existing rows, by ``Type.property``."""
+    dry_run: bool | None = None
+    """Whether only to report the steps, and rows that violate the new schema."""
 
 
 class BranchCreateRequest(msgspec.Struct, frozen=True):

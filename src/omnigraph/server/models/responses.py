@@ -334,6 +334,7 @@ class SchemaApplyOutput(msgspec.Struct, frozen=True):
     commit_id: str | None = None
     cleared: list[str] = []
     broken_queries: list[str] = []
+    violations: list[Json] | UnsetType = UNSET
 
 
 class BranchListOutput(msgspec.Struct, frozen=True):

@@ -6,7 +6,9 @@ Routing, authorisation, admission, body limits, metrics, the OpenAPI document an
 
 from __future__ import annotations
 
+from omnigraph.server.routes.blobs import BLOB_ROUTES
 from omnigraph.server.routes.branching import BRANCH_ROUTES
+from omnigraph.server.routes.evolving import PLAN_ROUTES
 from omnigraph.server.routes.history import HISTORY_ROUTES, ROW_ROUTES
 from omnigraph.server.routes.policing import POLICY_ROUTES
 from omnigraph.server.routes.reading import READ_ROUTES
@@ -23,5 +25,7 @@ ROUTES: tuple[Route, ...] = (
     *BRANCH_ROUTES,
     *HISTORY_ROUTES,
     *ROW_ROUTES,
+    *BLOB_ROUTES,
+    *PLAN_ROUTES,
     *POLICY_ROUTES,
 )

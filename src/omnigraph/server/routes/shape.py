@@ -83,6 +83,8 @@ class Route:
     is_lenient: bool = False
     """Whether the body may be absent or null, and a malformed one is a plain bad request."""
     free_on_loopback: bool = False  # needs no token if only this machine can connect
+    headers: tuple[str, ...] = ()
+    """The headers of a request that count here, besides those of every route of its kind."""
     deprecated: bool = False
     successor: str | None = None
     statuses: tuple[int, ...] = ()
