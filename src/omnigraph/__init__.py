@@ -123,14 +123,17 @@ if TYPE_CHECKING:
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
     from omnigraph.remote.async_blobs import AsyncRemoteBlobs
-    from omnigraph.remote.async_graph import AsyncRemoteGraph, AsyncRemoteSnapshot, connect_async
+    from omnigraph.remote.async_graph import AsyncRemoteGraph, connect_async
+    from omnigraph.remote.async_history import AsyncRemoteChanges, AsyncRemoteTags
     from omnigraph.remote.async_namespaces import (
         AsyncRemoteBranches,
         AsyncRemoteQueries,
         AsyncRemoteSchema,
     )
+    from omnigraph.remote.async_snapshot import AsyncRemoteSnapshot
     from omnigraph.remote.blobs import RemoteBlobs
     from omnigraph.remote.graph import RemoteGraph
+    from omnigraph.remote.history import RemoteChanges, RemoteTags
     from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
     from omnigraph.remote.opening import connect
     from omnigraph.remote.snapshot import RemoteSnapshot
@@ -164,7 +167,10 @@ _NAMES = {
     "remote.snapshot": "RemoteSnapshot",
     "remote.blobs": "RemoteBlobs",
     "remote.async_blobs": "AsyncRemoteBlobs",
-    "remote.async_graph": "connect_async AsyncRemoteGraph AsyncRemoteSnapshot",
+    "remote.history": "RemoteChanges RemoteTags",
+    "remote.async_graph": "connect_async AsyncRemoteGraph",
+    "remote.async_snapshot": "AsyncRemoteSnapshot",
+    "remote.async_history": "AsyncRemoteChanges AsyncRemoteTags",
     "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
     "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike QueriesLike",
     "api.backup": "restore clone backup_points prune_backup",
@@ -244,6 +250,7 @@ __all__ += [
     "GraphMaintenance",
 ]
 __all__ += ["connect", "RemoteGraph", "RemoteSnapshot", "RemoteBranches", "RemoteSchema"]
+__all__ += ["RemoteTags", "RemoteChanges", "AsyncRemoteTags", "AsyncRemoteChanges"]
 __all__ += ["RemoteQueries", "RemoteBlobs", "connect_async", "AsyncRemoteGraph"]
 __all__ += ["AsyncRemoteSnapshot", "AsyncRemoteBranches", "AsyncRemoteSchema"]
 __all__ += ["AsyncRemoteQueries", "AsyncRemoteBlobs"]

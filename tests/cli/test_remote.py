@@ -77,8 +77,6 @@ def test_rows_of_a_server_look_like_those_of_a_store(desk):
 @pytest.mark.parametrize(
     ("option", "label"),
     [
-        (("--tag", "t"), "query --tag"),
-        (("--at", "2024-01-01"), "query --at"),
         (("--engine", "spark"), "query --engine spark"),
     ],
 )
@@ -106,13 +104,6 @@ def test_a_server_without_arrow_is_named_as_such(desk, server):
 @pytest.mark.parametrize(
     "command",
     [
-        ("log",),
-        ("tag", "list"),
-        ("diff", "a", "b"),
-        ("changes", "poll"),
-        ("blame", "P", "x"),
-        ("revert", "01A"),
-        ("explain", "-e", "query q() { match { $p: P } return { $p } }"),
         ("shell",),
     ],
 )

@@ -19,6 +19,8 @@ PAIRS = [
     (omnigraph.GraphStoredQueries, omnigraph.RemoteQueries, {}),
     (omnigraph.GraphSchema, omnigraph.RemoteSchema, {}),
     (omnigraph.GraphBlobs, omnigraph.RemoteBlobs, {}),
+    (omnigraph.GraphTags, omnigraph.RemoteTags, {}),
+    (omnigraph.GraphChanges, omnigraph.RemoteChanges, {}),
 ]
 HERE_ONLY = {"max_memory"}
 """Arguments that only mean something in the process of the graph."""
@@ -66,6 +68,8 @@ def test_the_async_client_has_the_same_methods():
         (omnigraph.RemoteSchema, omnigraph.AsyncRemoteSchema, set()),
         (omnigraph.RemoteQueries, omnigraph.AsyncRemoteQueries, set()),
         (omnigraph.RemoteBlobs, omnigraph.AsyncRemoteBlobs, set()),
+        (omnigraph.RemoteTags, omnigraph.AsyncRemoteTags, set()),
+        (omnigraph.RemoteChanges, omnigraph.AsyncRemoteChanges, set()),
     ]
     for sync, twin, without in pairs:
         # What a constructor sets is not a member of the class.
@@ -99,6 +103,14 @@ def test_an_unknown_attribute_is_none_at_all(remote):
         (lambda g: g.snapshot("side", commit="01A"), "branch cannot be combined"),
         (lambda g: g.snapshot(commit="01A", at="01B"), "pass only one"),
         (lambda g: g.branches.create(5), "name must be text"),
+        (lambda g: g.snapshot(tag="v1", at="01B"), "pass only one"),
+        (lambda g: g.merge("side", actor="ana"), "actor cannot be chosen"),
+        (lambda g: g.merge("side", resolve="no-such-file"), "neither 'ours' nor 'theirs'"),
+        (lambda g: g.revert("01A", resolve={"x": "mine"}), "the choice for 'x' is 'mine'"),
+        (lambda g: g.changes.poll(limit=0), "at least one change"),
+        (lambda g: g.changes.poll(kinds=["row"]), "invalid kind 'row'"),
+        (lambda g: g.changes.follow(ops=["x"]), "invalid operation 'x'"),
+        (lambda g: g.tags.create(5), "name must be text"),
         (lambda g: g.query("no-such-file.gq"), "cannot read 'no-such-file.gq'"),
     ],
 )
@@ -112,9 +124,7 @@ def test_arguments_are_checked_before_anything_is_sent(remote, call, text):
     [
         (lambda g: g.query("query q() {}", engine="spark"), r"engine of query"),
         (lambda g: g.load([], rejects="r"), r"rejects of load"),
-        (lambda g: g.merge("side", dry_run=True), r"dry_run of merge"),
-        (lambda g: g.merge("side", resolve="ours"), r"resolve of merge"),
-        (lambda g: g.snapshot(tag="v1"), r"tag of snapshot"),
+        (lambda g: g.snapshot(version=3), r"version of snapshot"),
     ],
 )
 def test_arguments_that_a_server_does_not_take_are_refused(remote, call, text):

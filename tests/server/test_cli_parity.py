@@ -32,6 +32,9 @@ PAIRS = "query q() { match { $a: Person $a knows $b } return { $a, $b.name as fr
 NODES = "query q() { match { $p: Person } return { $p } order { $p.name desc } }"
 STORED = "query adults($age: I32) { match { $p: Person $p.age >= $age } return { $p.name } }"
 _ID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
+_CURSOR = re.compile(r"\bWz[0-9A-Za-z_-]{20,}")
+_TIME = re.compile(r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9:]{8} UTC")
+_MEASURED = re.compile(r'("?expected|"?profile).*', re.DOTALL)
 _MICROS = re.compile(r"\b1[0-9]{15}\b")
 
 
@@ -50,15 +53,20 @@ class Side:
         return done.returncode, self._plain(done.stdout), done.stderr
 
     def _own(self, word: str) -> str:
-        """An id of this side, for a word such as ``<id-3>``."""
-        return next((own for own, shown in self.seen.items() if shown == word), word)
+        """A word with the ids of this side, for those such as ``<id-3>``."""
+        for own, shown in self.seen.items():
+            word = word.replace(shown, own)
+        return word
 
     def _plain(self, text: str) -> str:
         text = text.replace(self.uri, "<graph>")
         for own in _ID.findall(text):
             self.seen.setdefault(own, f"<id-{len(self.seen)}>")
             text = text.replace(own, self.seen[own])
-        return _MICROS.sub("<time>", text)
+        for own in _CURSOR.findall(text):
+            self.seen.setdefault(own, f"<cursor-{len(self.seen)}>")
+            text = text.replace(own, self.seen[own])
+        return _TIME.sub("<time>", _MICROS.sub("<time>", text))
 
 
 @dataclass
@@ -68,15 +76,21 @@ class Both:
     embedded: Side
     served: Side
 
-    def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
+    def run(
+        self, *arguments: str, stdin: bytes = b"", hides: re.Pattern[str] | None = None
+    ) -> tuple[int, str]:
         code, out, err = self.embedded.run(*arguments, stdin=stdin)
         ours = self.served.run(*arguments, stdin=stdin)
+        if hides is not None:
+            out, ours = hides.sub("", out), (ours[0], hides.sub("", ours[1]), ours[2])
         assert ours[:2] == (code, out), (arguments, ours, err)
         assert ("Error: " in ours[2]) == ("Error: " in err), (arguments, ours[2], err)
         return code, out
 
-    def works(self, *arguments: str, stdin: bytes = b"") -> str:
-        code, out = self.run(*arguments, stdin=stdin)
+    def works(
+        self, *arguments: str, stdin: bytes = b"", hides: re.Pattern[str] | None = None
+    ) -> str:
+        code, out = self.run(*arguments, stdin=stdin, hides=hides)
         assert code == 0, (arguments, out)
         return out
 
@@ -187,7 +201,81 @@ def test_history_tables_schema_and_exports(kept):
     kept.works("export", "--out", "all.jsonl")
 
 
+def test_the_history_of_changes(kept):
+    kept.works("commit", "list", "--branch", "side")
+    last = kept.works("commit", "list").split()[0]
+    for arguments in (
+        ("log", "--no-pager"),
+        ("log", "--all", "--no-pager", "--oneline", "--stat"),
+        ("log", "--all", "--json", "--stat"),
+        ("log", "--type", "Person", "--no-pager"),
+        ("log", "--branch", "side", "--limit", "1", "--json"),
+        ("commit", "changes", last),
+        ("commit", "changes", last, "--json"),
+        ("diff", "side", "--no-pager"),
+        ("diff", "side", "main", "--json"),
+        ("diff", "main", last, "--summary", "--no-pager"),
+        ("diff", "side", "--type", "Knows", "--no-pager"),
+        ("diff", "side", "--op", "delete", "--json"),
+        ("changes", "poll"),
+        ("changes", "poll", "--json"),
+        ("changes", "poll", "--branch", "side", "--start", "now", "--json"),
+        ("changes", "poll", "--type", "Person", "--kind", "node", "--op", "insert", "--json"),
+        ("changes", "poll", "--limit", "1", "--json"),
+        ("changes", "poll", "--start", f"after:{last}"),
+        ("changes", "baseline", "--out", "base.jsonl"),
+        ("changes", "baseline", "--out", "base.jsonl", "--branch", "side", "--json"),
+        ("blame", "Person", "Ana"),
+        ("blame", "node:Person", "Main", "--json"),
+        ("explain", "add", "--query", "q.gq"),
+        ("tag", "list"),
+        ("tag", "list", "--json"),
+    ):
+        kept.works(*arguments)
+    assert kept.run("diff", "side", "--exit-code", "--no-pager")[0] == 1
+    # The server has statistics and rows in memory that a new process has not.
+    for arguments in (
+        ("people", "--query", "q.gq"),
+        ("one", "--query", "q.gq", "--json"),
+        ("-e", NOBODY, "--analyze"),
+        ("-e", NOBODY, "--analyze", "--json"),
+    ):
+        kept.works("explain", *arguments, hides=_MEASURED)
+
+
+def test_a_page_of_a_commit_continues_the_one_before(kept):
+    first = kept.works("commit", "list").split("\n")[-3].split()[0]
+    arguments = ("commit", "changes", first, "--limit", "2")
+    pages = [kept.works(*arguments)]
+    while token := re.search("next_page_token: (<cursor-[0-9]+>)", pages[-1]):
+        pages.append(kept.works(*arguments, "--page-token", token[1]))
+    assert len(pages) > 1
+
+
 FAILS = [
+    ("commit", "changes", "01NO"),
+    ("diff", "no"),
+    ("diff", "main", "side", "--type", "No"),
+    ("changes", "poll", "--branch", "no"),
+    ("changes", "poll", "--cursor", "x"),
+    ("changes", "poll", "--start", "then"),
+    ("changes", "poll", "--start", "after:01NO"),
+    ("changes", "poll", "--type", "No"),
+    ("changes", "baseline", "--out", "base.jsonl", "--branch", "no"),
+    ("blame", "No", "Ana"),
+    ("blame", "Person", "Nobody"),
+    ("revert", "01NO"),
+    ("cherry-pick", "01NO"),
+    ("tag", "create", "a b"),
+    ("tag", "create", "v1", "--commit", "01NO"),
+    ("tag", "create", "v1", "--branch", "no"),
+    ("tag", "delete", "no"),
+    ("explain", "-e", "query q("),
+    ("explain", "-e", PEOPLE, "--branch", "no"),
+    ("log", "--branch", "no"),
+    ("log", "--type", "No"),
+    ("query", "-e", PEOPLE, "--tag", "no"),
+    ("query", "-e", PEOPLE, "--at", "2001-01-01"),
     ("query", "-e", "query q() { match { $p: No } return { $p } }"),
     ("query", "-e", "query q("),
     ("query", "-e", ""),
@@ -299,6 +387,53 @@ def test_conflicts_have_their_exit_code_and_lines(changed):
     assert changed.run("branch", "merge", "side") == (3, "")
     errors = [s.run("branch", "merge", "side")[2] for s in (changed.embedded, changed.served)]
     assert errors[0].splitlines()[1:] == errors[1].splitlines()[1:]
+
+
+def test_a_conflict_is_previewed_and_resolved(changed):
+    update = ("mutate", "birthday", "--query", "q.gq", "--params")
+    changed.works(*update, '{"name": "Ana", "age": 1}', "--branch", "side")
+    changed.works(*update, '{"name": "Ana", "age": 2}')
+    for arguments in (("--dry-run",), ("--dry-run", "--json"), ("--conflicts", "c.jsonl")):
+        assert changed.run("branch", "merge", "side", *arguments)[0] == 3
+    folder = changed.embedded.workspace.directory
+    lines = (folder / "c.jsonl").read_text("utf-8")
+    assert '"choice": null' in lines
+    for name in ("theirs", "c.jsonl"):
+        (folder / "c.jsonl").write_text(lines.replace('"choice": null', '"choice": {"age": 9}'))
+        changed.works("branch", "merge", "side", "--resolve", name, "--dry-run", "--json")
+    assert changed.run("branch", "merge", "side", "--resolve", "mine")[0] == 1
+    changed.works("branch", "merge", "side", "--resolve", "c.jsonl", "--delete-branch", "--json")
+    changed.works("query", "-e", PEOPLE, "--json")
+    changed.works("log", "--no-pager", "--stat")
+    changed.works("branch", "list")
+
+
+def test_tags_and_single_commits(changed):
+    run = changed.works
+    first = run("commit", "list").split()[0]
+    run("tag", "create", "v1")
+    run("tag", "create", "old", "--commit", first, "--json")
+    run("tag", "create", "of-side", "--branch", "side")
+    assert changed.run("tag", "create", "v1")[0] == 1
+    run("tag", "create", "v1", "--move", "--json")
+    run("mutate", "add", "--query", "q.gq", "--params", '{"name": "Dee"}')
+    last = run("commit", "list").split()[0]
+    run("tag", "list")
+    run("tag", "list", "--json")
+    run("diff", "v1", "--no-pager")
+    run("diff", "of-side", "v1", "--json")
+    run("query", "-e", PEOPLE, "--tag", "v1")
+    run("query", "-e", PEOPLE, "--tag", "of-side", "--json")
+    run("query", "-e", PEOPLE, "--at", "2999-01-01", "--format", "csv")
+    run("revert", last, "--dry-run", "--json")
+    run("revert", last)
+    run("revert", last, "--json")
+    run("cherry-pick", last, "--dry-run")
+    run("cherry-pick", last, "--branch", "side", "--json")
+    run("query", "-e", PEOPLE, "--branch", "side")
+    run("tag", "delete", "old")
+    run("tag", "delete", "of-side", "--json")
+    run("log", "--no-pager")
 
 
 def test_a_schema_is_applied(changed):

@@ -11,9 +11,9 @@ from omnigraph.cli.operator_config import TEXT_FORMATS
 from omnigraph.cli.options import snapshot_arguments
 from omnigraph.cli.output.rows import Layout, show_envelope, show_result
 from omnigraph.remote import requests
-from omnigraph.remote.calls import chosen_commit
 from omnigraph.remote.graph import RemoteGraph
 from omnigraph.remote.snapshot import read_document, run_read
+from omnigraph.remote.states import StateRef
 
 if TYPE_CHECKING:
     from omnigraph.client.server import ServerRequest
@@ -29,13 +29,20 @@ def show_served(
 ) -> None:
     """Run a query text, or a stored query, and print its rows."""
     is_text = format in TEXT_FORMATS
-    request = _request(arguments, source, params, None if is_text else requests.ARROW_STREAM)
     calls = graph.calls
+    state: dict[str, Any] = {"branch": "main", "commit": None, "tag": None, "at": None}
+    state |= snapshot_arguments(arguments)
+    ref = StateRef.of(state["branch"], state["commit"], state["tag"], None, state["at"])
+    commit, name = calls.find_commit(ref), ref.tag or ref.name
+    target = None if name is None else {"snapshot": name}
+    accept = None if is_text else requests.ARROW_STREAM
+    request = _request(arguments, source, params, accept, state["branch"], commit)
     if is_text:
         rows = read_document(calls, request, arguments.max_rows)
+        rows["target"] |= target or {}
         show_envelope(rows, format, layout, arguments.out)
         return
-    with run_read(calls, request, arguments.timeout, arguments.max_rows, None) as result:
+    with run_read(calls, request, arguments.timeout, arguments.max_rows, None, target) as result:
         show_result(result, format, layout, arguments.out)
 
 
@@ -44,20 +51,17 @@ def _request(
     source: str | Path | None,
     params: Mapping[str, Any],
     accept: str | None,
+    branch: str,
+    commit: str | None,
 ) -> ServerRequest:
-    state: dict[str, Any] = {"branch": "main", "commit": None, "tag": None, "at": None}
-    state |= snapshot_arguments(arguments)
-    commit = chosen_commit(state["branch"], state["commit"], state["tag"], None, state["at"])
     options: dict[str, Any] = {"accept": accept, "timeout": arguments.timeout}
     if source is None:
         # Without an own choice the server decides, as for an alias.
-        branch = arguments.branch
-        return requests.stored_query(
-            arguments.name, params, branch, commit, mutates=False, **options
-        )
-    branch = state["branch"] if commit is None else None
+        own = arguments.branch if commit is None else None
+        return requests.stored_query(arguments.name, params, own, commit, mutates=False, **options)
     text = requests.query_source(source)
-    return requests.read_query(text, arguments.name, params, branch, commit, **options)
+    on = branch if commit is None else None
+    return requests.read_query(text, arguments.name, params, on, commit, **options)
 
 
 def stored_document(graph: RemoteGraph, name: str, params: Mapping[str, Any]) -> dict[str, Any]:

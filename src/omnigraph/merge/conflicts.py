@@ -165,17 +165,10 @@ class Resolution:
     """How conflicts are resolved: one side for all, or a choice by conflict id."""
 
     def __init__(self, given: str | Mapping[str, Choice] | PathLike[str] | None) -> None:
-        self._all: str | None = None
-        self._by_id: Mapping[str, Choice] = {}
+        choices = choices_of(given)
+        self._all: str | None = choices if isinstance(choices, str) else None
+        self._by_id: Mapping[str, Choice] = choices if isinstance(choices, Mapping) else {}
         self.used: dict[str, Choice] = {}
-        if given is None:
-            return
-        if isinstance(given, Mapping):
-            self._by_id = {str(key): _checked(str(key), choice) for key, choice in given.items()}
-        elif given in (OURS, THEIRS):
-            self._all = str(given)
-        else:
-            self._by_id = _from_file(Path(given))
 
     def choice(self, conflict: RowConflict) -> Choice | None:
         """The choice for a conflict; ``None`` if it is unresolved."""
@@ -193,6 +186,17 @@ class Resolution:
                     hint="preview the merge to see the ids of its conflicts",
                     details={"conflict_id": key},
                 )
+
+
+def choices_of(
+    given: str | Mapping[str, Choice] | PathLike[str] | None,
+) -> str | Mapping[str, Choice] | None:
+    """A side for all conflicts, or a choice for each by its id, also from a file."""
+    if isinstance(given, Mapping):
+        return {str(key): _checked(str(key), choice) for key, choice in given.items()}
+    if given is None or given in (OURS, THEIRS):
+        return None if given is None else str(given)
+    return _from_file(Path(given))
 
 
 def _checked(key: str, choice: Any) -> Choice:

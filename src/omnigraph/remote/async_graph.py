@@ -6,7 +6,8 @@ needs a request is a method here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import omnigraph
@@ -18,9 +19,8 @@ from omnigraph.api.arguments import (
     TypesByFile,
     public,
 )
-from omnigraph.client.server import ServerRequest
 from omnigraph.commit.commits import Commit
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import NotFound
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
@@ -33,19 +33,11 @@ from omnigraph.remote.async_namespaces import (
     AsyncRemoteQueries,
     AsyncRemoteSchema,
 )
-from omnigraph.remote.blobs import (
-    BlobState,
-    RemoteCell,
-    cut,
-    refused_bytes,
-    refused_state,
-    state_of,
-)
-from omnigraph.remote.calls import chosen_commit
+from omnigraph.remote.async_snapshot import AsyncRemoteSnapshot
 from omnigraph.remote.documents import BranchTables
 from omnigraph.remote.load_bodies import LoadBody, counted, started
 from omnigraph.remote.opening import graph_connection
-from omnigraph.remote.snapshot import check_state
+from omnigraph.remote.states import StateRef
 from omnigraph.remote.unserved import not_served
 
 
@@ -119,6 +111,16 @@ class AsyncRemoteGraph:
         return AsyncRemoteSchema(self._calls)
 
     @property
+    def tags(self) -> omnigraph.AsyncRemoteTags:
+        """Create, list and delete tags: names for commits."""
+        return omnigraph.AsyncRemoteTags(self._calls)
+
+    @property
+    def changes(self) -> omnigraph.AsyncRemoteChanges:
+        """The change feed of a branch, and the last change of a row."""
+        return omnigraph.AsyncRemoteChanges(self._calls)
+
+    @property
     def queries(self) -> AsyncRemoteQueries:
         """The stored queries of the server."""
         return AsyncRemoteQueries(self._calls)
@@ -145,16 +147,28 @@ class AsyncRemoteGraph:
 
     @public
     async def snapshot(
-        self, branch: str = "main", *, commit: str | None = None, at: str | None = None
+        self,
+        branch: str = "main",
+        *,
+        commit: str | None = None,
+        tag: str | None = None,
+        at: datetime | str | None = None,
     ) -> AsyncRemoteSnapshot:
-        """The newest state of a branch, or that of a commit; it is pinned to a commit.
+        """The newest state of a branch, or an earlier one; it is pinned to a commit.
 
         Raises:
-            NotFound: the branch or commit does not exist.
+            NotFound: the branch, tag or commit does not exist.
         """
-        commit = chosen_commit(branch, commit, None, None, at)
-        if commit is not None:
-            return AsyncRemoteSnapshot(self._calls, await self.commit(commit), commit)
+        ref = StateRef.of(branch, commit, tag, None, at)
+        commit_id = await self._calls.find_commit(ref)
+        if commit_id is not None:
+            try:
+                made = await self.commit(commit_id)
+                return AsyncRemoteSnapshot(self._calls, made, commit_id, tag or ref.name)
+            except NotFound:
+                if ref.name is None:
+                    raise
+                raise ref.missing() from None
         tables = await self._calls.send(requests.snapshot(branch), documents.branch_tables)
         return AsyncRemoteSnapshot(self._calls, tables, await self._head(tables))
 
@@ -174,7 +188,7 @@ class AsyncRemoteGraph:
         params: Params | None = None,
         branch: str = "main",
         *,
-        at: str | None = None,
+        at: datetime | str | None = None,
         timeout: float | None = None,
         max_rows: int | None = None,
     ) -> omnigraph.Result:
@@ -187,7 +201,7 @@ class AsyncRemoteGraph:
             NotFound: the query, branch or commit does not exist.
             PolicyDenied: the token does not allow it.
         """
-        commit = chosen_commit(branch, None, None, None, at)
+        commit = await self._calls.find_commit(StateRef.of(branch, None, None, None, at))
         request = requests.read_query(
             requests.query_source(source),
             name,
@@ -280,9 +294,17 @@ class AsyncRemoteGraph:
         request = requests.load(pieces, "append", branch, None, {}, None, None)
         return (await self._calls.send(request, documents.load_receipt)).plain()
 
+    # -- merging -------------------------------------------------------------------------
+
     @public
     async def merge(
-        self, source: str, into: str = "main", *, delete_branch: bool = False
+        self,
+        source: str,
+        into: str = "main",
+        *,
+        resolve: omnigraph.Resolve = None,
+        dry_run: bool = False,
+        delete_branch: bool = False,
     ) -> omnigraph.MergeReport:
         """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
 
@@ -290,148 +312,51 @@ class AsyncRemoteGraph:
             MergeConflicts: both branches changed the same values.
             NotFound: the branch does not exist.
         """
-        request = requests.merge(source, into, delete_branch=delete_branch)
-        return await self._calls.send(request, documents.merge_report)
+        from omnigraph.remote import history_documents, history_requests
 
-
-class AsyncRemoteSnapshot:
-    """The graph at one commit, from ``AsyncRemoteGraph.snapshot``. It never changes."""
-
-    def __init__(
-        self, calls: AsyncRemoteCalls, state: BranchTables | Commit, commit_id: str
-    ) -> None:
-        self._calls = calls
-        self._state = state
-        self.commit_id = commit_id
-        self.branch = state.branch
-        self.version = state.version
-
-    @property
-    def tables(self) -> dict[str, dict[str, Any]]:
-        """The path, version, owning branch and row count of each table.
-
-        Raises:
-            NotServed: the snapshot is not of the head of a branch.
-        """
-        if isinstance(self._state, Commit):
-            raise not_served("snapshot.tables", "the tables of an earlier commit")
-        return {key: dict(table) for key, table in self._state.tables.items()}
-
-    @public
-    async def query(
-        self,
-        source: QuerySource,
-        name: str | None = None,
-        params: Params | None = None,
-        *,
-        timeout: float | None = None,
-        max_rows: int | None = None,
-    ) -> omnigraph.Result:
-        """Run a query that reads, and fetch all of its rows.
-
-        Raises:
-            QueryError: the query is invalid, or changes the graph.
-        """
-        request = requests.read_query(
-            requests.query_source(source),
-            name,
-            params,
-            None,
-            self.commit_id,
-            accept=requests.ARROW_STREAM,
-            timeout=timeout,
+        request = history_requests.merge(
+            source, into, resolve, dry_run=dry_run, delete_branch=delete_branch
         )
-        target = None if isinstance(self._state, Commit) else {"branch": self.branch}
-        return await self._calls.read(request, max_rows, target)
+        return await self._calls.send(request, history_documents.merge_report)
 
     @public
-    async def export(self, *, types: Sequence[str] | None = None) -> AsyncIterator[str]:
-        """All rows as lines of JSON, without line ends.
-
-        Raises:
-            InputError: a type does not exist.
-        """
-        keys = [name for name in types or () if ":" in name]
-        names = [name for name in types or () if ":" not in name]
-        return self._lines(requests.export(None, self.commit_id, names, keys))
-
-    async def _lines(self, request: ServerRequest) -> AsyncIterator[str]:
-        rest = b""
-        connection = self._calls.connection
-        async with connection.open(request) as answer:
-            check_state(answer.headers.get(requests.STATE), request)
-            async for piece in connection.pieces(answer, request):
-                *whole, rest = (rest + piece).split(b"\n")
-                for line in whole:
-                    yield line.decode("utf-8")
-        if rest:
-            yield rest.decode("utf-8")
-
-    @public
-    async def read_blob(
+    async def revert(
         self,
-        type_name: str,
-        entity_id: str,
-        property_name: str,
-        offset: Natural = 0,
-        length: Natural | None = None,
-    ) -> bytes | None:
-        """The bytes of a Blob from an offset on; at most 4 MiB if no length is given.
+        commit: str,
+        branch: str = "main",
+        *,
+        resolve: omnigraph.Resolve = None,
+        dry_run: bool = False,
+    ) -> omnigraph.MergeReport:
+        """Undo the changes of a commit by a new commit; later changes are kept.
 
         Raises:
-            NotFound: the node or edge does not exist.
-            InputError: the property is not a Blob.
+            MergeConflicts: a row was changed again since.
+            NotFound: the commit or branch does not exist.
         """
-        cell = RemoteCell(type_name, entity_id, property_name, self.commit_id)
-        request = cell.read(offset, length)
-        connection = self._calls.connection
-        self._calls.check_open()
-        try:
-            async with connection.open(request) as answer:
-                content = await connection.read(answer, request)
-                return cut(content, answer.status_code, offset, length)
-        except OmniGraphError as error:
-            return refused_bytes(error)
+        return await self._replay("revert", commit, branch, resolve, dry_run)
 
     @public
-    async def blob_info(
-        self, type_name: str, entity_id: str, property_name: str
-    ) -> omnigraph.BlobInfo | None:
-        """The size and the address of a Blob; ``None`` if it is null.
+    async def cherry_pick(
+        self,
+        commit: str,
+        branch: str = "main",
+        *,
+        resolve: omnigraph.Resolve = None,
+        dry_run: bool = False,
+    ) -> omnigraph.MergeReport:
+        """Apply the changes of a commit of any branch to a branch, by a new commit.
 
         Raises:
-            NotFound: the node or edge does not exist.
+            MergeConflicts: the branch changed the same values.
+            NotFound: the commit or branch does not exist.
         """
-        state = await self._blob_state(type_name, entity_id, property_name)
-        return None if state is None else state.info
+        return await self._replay("cherry-pick", commit, branch, resolve, dry_run)
 
-    @public
-    async def blob_digest(self, type_name: str, entity_id: str, property_name: str) -> str | None:
-        """A digest of the bytes of a Blob, which changes only if they do; ``None`` if it is null.
+    async def _replay(
+        self, operation: str, commit: str, branch: str, resolve: omnigraph.Resolve, dry_run: bool
+    ) -> omnigraph.MergeReport:
+        from omnigraph.remote import history_documents, history_requests
 
-        Raises:
-            NotFound: the node or edge does not exist.
-        """
-        state = await self._blob_state(type_name, entity_id, property_name)
-        return None if state is None else state.digest
-
-    async def _blob_state(self, *cell: str) -> BlobState | None:
-        type_name, entity_id, property_name = cell
-        request = RemoteCell(type_name, entity_id, property_name, self.commit_id).stat()
-        self._calls.check_open()
-        try:
-            async with self._calls.connection.open(request) as answer:
-                with documents.decoding(self._calls.connection.base):
-                    return state_of(answer.headers)
-        except OmniGraphError as error:
-            return refused_state(error)
-
-    def __repr__(self) -> str:
-        return f"<AsyncRemoteSnapshot {self.branch}:{self.commit_id}>"
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name in unserved.SNAPSHOT:
-                raise not_served(f"snapshot.{name}", unserved.SNAPSHOT[name])
-            raise AttributeError(f"'AsyncRemoteSnapshot' object has no attribute {name!r}")
+        request = history_requests.replay(operation, commit, branch, resolve, dry_run=dry_run)
+        return await self._calls.send(request, history_documents.merge_report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import omnigraph
@@ -14,6 +14,7 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests
 from omnigraph.remote.async_connection import AsyncConnection
 from omnigraph.remote.documents import decoding
+from omnigraph.remote.states import StateRef
 
 T = TypeVar("T")
 
@@ -55,6 +56,31 @@ class AsyncRemoteCalls:
         # A limit is reported by the call, not by the first use of the rows.
         _ = result.row_count
         return result
+
+    async def lines(self, request: ServerRequest) -> AsyncIterator[str]:
+        """The lines of a response, without line ends."""
+        from omnigraph.remote.snapshot import check_state
+
+        rest = b""
+        async with self.connection.open(request) as answer:
+            check_state(answer.headers.get(requests.STATE), request)
+            async for piece in self.connection.pieces(answer, request):
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield line.decode("utf-8")
+        if rest:
+            yield rest.decode("utf-8")
+
+    async def find_commit(self, ref: StateRef) -> str | None:
+        """The commit of a state; ``None`` for the newest state of a branch."""
+        if ref.needs_tags:
+            from omnigraph.remote import history_documents, history_requests
+
+            tags = await self.send(history_requests.list_tags(), history_documents.tags)
+            return ref.by_tags(tags)
+        if ref.moment is not None:
+            return ref.by_time(await self.send(requests.commits(ref.branch), documents.commits))
+        return ref.commit
 
     async def catalog(self) -> Catalog:
         """The types of the newest schema."""

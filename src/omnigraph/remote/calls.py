@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, TypeVar
 
 from omnigraph.client.server import Connection, ServerRequest
-from omnigraph.errors import Closed, InputError
+from omnigraph.errors import Closed
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests
 from omnigraph.remote.documents import decoding
-from omnigraph.remote.unserved import refuse_arguments
+from omnigraph.remote.states import StateRef
 
 T = TypeVar("T")
 
@@ -45,24 +44,12 @@ class RemoteCalls:
         text = self.send(requests.schema_text(), documents.schema_source)
         return compile_schema(Source("<schema>", text))
 
+    def find_commit(self, ref: StateRef) -> str | None:
+        """The commit of a state; ``None`` for the newest state of a branch."""
+        if ref.needs_tags:
+            from omnigraph.remote import history_documents, history_requests
 
-def chosen_commit(
-    branch: str,
-    commit: str | None,
-    tag: str | None,
-    version: int | None,
-    at: datetime | str | None,
-) -> str | None:
-    """The commit that a caller names; ``None`` for the newest state of a branch."""
-    refuse_arguments("snapshot", tag=tag, version=version)
-    if isinstance(at, datetime):
-        refuse_arguments("snapshot", at=at)
-    if commit is not None and at is not None:
-        raise InputError("pass only one of commit, tag, version and at")
-    named = commit if commit is not None else at
-    if named is not None and branch != "main":
-        raise InputError(
-            "branch cannot be combined with a commit or tag",
-            hint="a commit or tag identifies its state; leave out the branch",
-        )
-    return named if isinstance(named, str) else None
+            return ref.by_tags(self.send(history_requests.list_tags(), history_documents.tags))
+        if ref.moment is not None:
+            return ref.by_time(self.send(requests.commits(ref.branch), documents.commits))
+        return ref.commit

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from omnigraph.api.stored_queries import StoredQuery
     from omnigraph.evolve.apply import SchemaApplied
     from omnigraph.lang.schema.migrate import MigrationPlan
-    from omnigraph.merge.run import MergeReport
     from omnigraph.write.validate.rules import Violation
 
 
@@ -160,24 +159,6 @@ def head_of(tables: BranchTables, newest: list[Commit]) -> str:
             f"branch '{tables.branch}' changed while it was read", hint="try again in a moment"
         )
     return newest[0].commit_id
-
-
-def merge_report(document: Any) -> MergeReport:
-    """The report of a merge."""
-    from omnigraph.merge.run import MergeReport, Outcome
-
-    made = document.get("commit")
-    tables = document.get("tables", {})
-    return MergeReport(
-        Outcome(document["outcome"]),
-        _text(document["source"]),
-        _text(document["target"]),
-        document.get("base_commit_id"),
-        None if made is None else commit(made).commit_id,
-        document.get("manifest_version", 0),
-        {key: TableCounts(**counts) for key, counts in tables.items()},
-        branch_deleted=document.get("branch_deleted"),
-    )
 
 
 def schema_applied(document: Any) -> SchemaApplied:

@@ -24,16 +24,17 @@ from omnigraph.api.arguments import (
 from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.client.server import Connection
 from omnigraph.commit.commits import Commit
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFound
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
 from omnigraph.remote import documents, loads, requests, unserved
 from omnigraph.remote.blobs import RemoteBlobs
-from omnigraph.remote.calls import RemoteCalls, chosen_commit
+from omnigraph.remote.calls import RemoteCalls
 from omnigraph.remote.documents import BranchTables
 from omnigraph.remote.load_bodies import LoadBody, started
 from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
+from omnigraph.remote.states import StateRef
 from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
 
 
@@ -103,6 +104,16 @@ class RemoteGraph:
         return RemoteSchema(self.calls)
 
     @property
+    def tags(self) -> omnigraph.RemoteTags:
+        """Create, list and delete tags: names for commits."""
+        return omnigraph.RemoteTags(self.calls)
+
+    @property
+    def changes(self) -> omnigraph.RemoteChanges:
+        """The change feed of a branch, and the last change of a row."""
+        return omnigraph.RemoteChanges(self.calls)
+
+    @property
     def queries(self) -> RemoteQueries:
         """The stored queries of the server."""
         return RemoteQueries(self.calls)
@@ -137,19 +148,28 @@ class RemoteGraph:
         version: int | None = None,
         at: datetime | str | None = None,
     ) -> omnigraph.RemoteSnapshot:
-        """The graph at one point in time: the newest state of a branch, or that of a commit.
+        """The graph at one point in time: the newest state of a branch, or an earlier one.
 
-        It is pinned to a commit, and does not change while the branch moves on.
+        ``at`` is a ``datetime``, a tag or a commit id. The snapshot is pinned to a commit, and does
+        not change while the branch moves on.
 
         Raises:
-            NotFound: the branch or commit does not exist.
-            NotServed: a tag, a version or a time was given.
+            NotFound: the branch, tag or commit does not exist.
+            HistoryGone: the branch has no commit from that time.
+            NotServed: a version was given.
         """
         from omnigraph.remote.snapshot import RemoteSnapshot
 
-        commit = chosen_commit(branch, commit, tag, version, at)
-        if commit is not None:
-            return RemoteSnapshot(self.calls, self.commit(commit), commit)
+        ref = StateRef.of(branch, commit, tag, version, at)
+        commit_id = self.calls.find_commit(ref)
+        if commit_id is not None:
+            try:
+                made = self.commit(commit_id)
+                return RemoteSnapshot(self.calls, made, commit_id, tag or ref.name)
+            except NotFound:
+                if ref.name is None:
+                    raise
+                raise ref.missing() from None
         tables = self.calls.send(requests.snapshot(branch), documents.branch_tables)
         return RemoteSnapshot(self.calls, tables, self._head(tables))
 
@@ -198,7 +218,7 @@ class RemoteGraph:
             )
         from omnigraph.remote.snapshot import run_read
 
-        commit = chosen_commit(branch, None, None, None, at)
+        commit = self.calls.find_commit(StateRef.of(branch, None, None, None, at))
         request = requests.read_query(
             requests.query_source(source),
             name,
@@ -331,11 +351,62 @@ class RemoteGraph:
     ) -> omnigraph.MergeReport:
         """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
 
+        See ``Graph.merge``. A file of choices is read here.
+
         Raises:
             MergeConflicts: both branches changed the same values.
             NotFound: the branch does not exist.
-            NotServed: ``resolve`` or ``dry_run`` was given.
         """
-        refuse_arguments("merge", resolve=resolve, dry_run=dry_run, actor=actor)
-        request = requests.merge(source, into, delete_branch=delete_branch)
-        return self.calls.send(request, documents.merge_report)
+        from omnigraph.remote import history_documents, history_requests
+
+        refuse_arguments("merge", actor=actor)
+        request = history_requests.merge(
+            source, into, resolve, dry_run=dry_run, delete_branch=delete_branch
+        )
+        return self.calls.send(request, history_documents.merge_report)
+
+    @public
+    def revert(
+        self,
+        commit: str,
+        branch: str = "main",
+        *,
+        resolve: omnigraph.Resolve = None,
+        dry_run: bool = False,
+        actor: Actor | None = None,
+    ) -> omnigraph.MergeReport:
+        """Undo the changes of a commit by a new commit; later changes are kept.
+
+        Raises:
+            MergeConflicts: a row was changed again since.
+            NotFound: the commit or branch does not exist.
+        """
+        refuse_arguments("revert", actor=actor)
+        return self._replay("revert", commit, branch, resolve, dry_run)
+
+    @public
+    def cherry_pick(
+        self,
+        commit: str,
+        branch: str = "main",
+        *,
+        resolve: omnigraph.Resolve = None,
+        dry_run: bool = False,
+        actor: Actor | None = None,
+    ) -> omnigraph.MergeReport:
+        """Apply the changes of a commit of any branch to a branch, by a new commit.
+
+        Raises:
+            MergeConflicts: the branch changed the same values.
+            NotFound: the commit or branch does not exist.
+        """
+        refuse_arguments("cherry_pick", actor=actor)
+        return self._replay("cherry-pick", commit, branch, resolve, dry_run)
+
+    def _replay(
+        self, operation: str, commit: str, branch: str, resolve: omnigraph.Resolve, dry_run: bool
+    ) -> omnigraph.MergeReport:
+        from omnigraph.remote import history_documents, history_requests
+
+        request = history_requests.replay(operation, commit, branch, resolve, dry_run=dry_run)
+        return self.calls.send(request, history_documents.merge_report)

@@ -172,14 +172,6 @@ def delete_branch(name: str) -> ServerRequest:
     return ServerRequest("DELETE", segments, changes=True)
 
 
-def merge(source: str, target: str, *, delete_branch: bool) -> ServerRequest:
-    """A merge of one branch into another."""
-    body: dict[str, Any] = {"source": _branch(source), "target": _branch(target)}
-    if delete_branch:
-        body["delete_branch"] = True
-    return ServerRequest("POST", ("branches", "merge"), body=body, changes=True)
-
-
 def schema_text() -> ServerRequest:
     """The text of the schema."""
     return ServerRequest("GET", ("schema",))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -14,7 +15,7 @@ from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.client.http import NoResponse, OpenResponse
 from omnigraph.client.server import ServerRequest, no_response
 from omnigraph.commit.commits import Commit, CommitGroup
-from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.errors import EntityNotFound, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests, unserved
 from omnigraph.remote.blobs import (
@@ -35,10 +36,19 @@ if TYPE_CHECKING:
 class RemoteSnapshot:
     """The graph at one commit, from ``graph.snapshot``. It never changes."""
 
-    def __init__(self, calls: RemoteCalls, state: BranchTables | Commit, commit_id: str) -> None:
+    def __init__(
+        self,
+        calls: RemoteCalls,
+        state: BranchTables | Commit,
+        commit_id: str,
+        name: str | None = None,
+    ) -> None:
+        """``name`` is that by which a caller found the commit, such as a tag."""
         self._calls = calls
         self._state = state
         self._commit_id = commit_id
+        self._name = name
+        self._tables: BranchTables | None = None if isinstance(state, Commit) else state
 
     # -- identity ------------------------------------------------------------------------
 
@@ -67,12 +77,14 @@ class RemoteSnapshot:
     def tables(self) -> dict[str, dict[str, Any]]:
         """The path, version, owning branch and row count of each table.
 
-        Raises:
-            NotServed: the snapshot is not of the head of a branch.
+        Only rows that the actor sees are counted.
         """
-        if isinstance(self._state, Commit):
-            raise not_served("snapshot.tables", "the tables of an earlier commit")
-        return {key: dict(table) for key, table in self._state.tables.items()}
+        if self._tables is None:
+            from omnigraph.remote import history_requests
+
+            request = history_requests.tables(self._commit_id)
+            self._tables = self._calls.send(request, documents.branch_tables)
+        return {key: dict(table) for key, table in self._tables.tables.items()}
 
     @property
     def catalog(self) -> Catalog:
@@ -117,8 +129,108 @@ class RemoteSnapshot:
             accept=requests.ARROW_STREAM,
             timeout=timeout,
         )
-        target = None if isinstance(self._state, Commit) else {"branch": self.branch}
-        return run_read(self._calls, request, timeout, max_rows, cancel, target)
+        return run_read(self._calls, request, timeout, max_rows, cancel, self._target)
+
+    @property
+    def _target(self) -> dict[str, str] | None:
+        """What a result names as its target; ``None`` for the commit."""
+        if isinstance(self._state, Commit):
+            return None if self._name is None else {"snapshot": self._name}
+        return {"branch": self.branch}
+
+    @public
+    def explain(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        *,
+        profile: bool = False,
+        timeout: float | None = None,
+        cancel: omnigraph.Cancel | None = None,
+    ) -> omnigraph.Explanation:
+        """The plan of a query or a mutation, which is not run; see ``GraphSnapshot.explain``.
+
+        Raises:
+            QueryError: the query is invalid.
+            NotFound: the query does not exist.
+        """
+        from omnigraph.remote import history_documents, history_requests
+
+        refuse_arguments("explain", cancel=cancel)
+        request = history_requests.explain(
+            requests.query_source(source), name, params, self._commit_id, profile, timeout
+        )
+        return self._calls.send(request, history_documents.explanation)
+
+    @public
+    def diff(
+        self,
+        other: RemoteSnapshot,
+        *,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+        summary: bool = False,
+    ) -> omnigraph.Diff:
+        """The net changes from this snapshot to another one of the same graph.
+
+        Raises:
+            InputError: the snapshot belongs to another graph, or the filter names an unknown type.
+            HistoryGone: cleanup has removed one of the states.
+            LimitExceeded: there are more changes than the server sends.
+        """
+        from omnigraph.remote import history_documents, history_requests
+
+        if other._calls.connection.base != self._calls.connection.base:
+            raise InputError("the snapshot belongs to another graph")
+        wanted = {"kinds": kinds, "types": types, "ops": ops}
+        request = history_requests.diff(self._commit_id, other._commit_id, wanted, summary)
+        difference = self._calls.send(request, history_documents.diff)
+        # A branch without own commits is at a commit of another branch.
+        return replace(
+            difference, from_version=self.version, to_version=other.version, branch=other.branch
+        )
+
+    # -- single rows ---------------------------------------------------------------------
+
+    @public
+    def entity(self, type_name: str, entity_id: str) -> dict[str, Any] | None:
+        """One node or edge with all its columns; ``None`` if it does not exist. Blobs are null.
+
+        Raises:
+            InputError: the type does not exist.
+        """
+        from omnigraph.remote import history_documents, history_requests
+
+        request = history_requests.entity(type_name, entity_id, self._commit_id)
+        try:
+            return self._calls.send(request, history_documents.entity)
+        except EntityNotFound:
+            return None
+
+    @public
+    def neighbours(
+        self,
+        type_name: str,
+        entity_id: str,
+        *,
+        edge: str | None = None,
+        direction: Literal["out", "in", "both"] = "both",
+        limit: Natural = 100,
+    ) -> list[omnigraph.Neighbour]:
+        """The edges of a node and the nodes at their other ends, at most ``limit``.
+
+        Raises:
+            NotFound: the node does not exist.
+            InputError: a type does not exist.
+        """
+        from omnigraph.remote import history_documents, history_requests
+
+        request = history_requests.neighbours(
+            type_name, entity_id, edge, direction, limit, self._commit_id
+        )
+        return self._calls.send(request, history_documents.neighbours)
 
     @public
     def count(self, type_name: str) -> int:
@@ -126,7 +238,6 @@ class RemoteSnapshot:
 
         Raises:
             InputError: the type does not exist.
-            NotServed: the snapshot is not of the head of a branch.
         """
         keys = [type_name, f"node:{type_name}", f"edge:{type_name}"]
         tables = self.tables

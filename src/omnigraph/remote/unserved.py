@@ -19,24 +19,16 @@ GRAPH: Mapping[str, str] = {
     "prepare": "prepared queries; use stored queries",
     "prepare_mutation": "prepared mutations; use stored queries",
     "pages": "pages of rows",
-    "revert": "reverting a commit",
-    "cherry_pick": "cherry-picking a commit",
-    "tags": "tags",
     "indexes": "indexes",
-    "changes": "the change feed",
     "embeddings": "embeddings",
     "maintenance": "maintenance",
 }
 """The members of a graph, and what they would do."""
 
 SNAPSHOT: Mapping[str, str] = {
-    "explain": "explaining a query",
-    "diff": "differences between states",
     "read": "the rows of a type as Arrow; use a query",
     "scan": "the rows of a type as Arrow; use a query",
     "dataset": "the Lance dataset of a type",
-    "entity": "one node or edge; use a query",
-    "neighbours": "the neighbours of a node; use a query",
     "snapshot_id": "the id of a state in the storage",
 }
 """The members of a snapshot."""

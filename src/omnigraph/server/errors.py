@@ -250,7 +250,13 @@ def _typed_members(error: OmniGraphError) -> dict[str, Any]:
             return {"diagnostic": msgspec.convert(first, DiagnosticOutput)}
         case errors.MergeConflicts():
             conflicts = [
-                MergeConflictOutput(c["table_key"], c["row_id"], c["kind"], c["message"])
+                MergeConflictOutput(
+                    c["table_key"],
+                    c["row_id"],
+                    c["kind"],
+                    c["message"],
+                    c.get("conflict_id", UNSET),
+                )
                 for c in details.get("conflicts", ())
             ]
             return {"merge_conflicts": conflicts}

@@ -212,7 +212,8 @@ def run_tag_list(arguments: argparse.Namespace) -> int:
 def run_tag_delete(arguments: argparse.Namespace) -> int:
     with open_for_write(arguments) as (graph, target):
         graph.tags.delete(arguments.name)
-    document = {"uri": target.uri, "name": arguments.name, "actor_id": target.actor}
+        actor = actor_of(graph, target)
+    document = {"uri": target.uri, "name": arguments.name, "actor_id": actor}
     return show_report(arguments, document, f"deleted tag {arguments.name}")
 
 

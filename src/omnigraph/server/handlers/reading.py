@@ -216,8 +216,8 @@ def _is_mutation(request: QueryRequest) -> bool:
 
 
 def get_snapshot(call: Call) -> Reply:
-    """The tables of a branch."""
-    snapshot = call.graph.snapshot(call.query.branch or MAIN)
+    """The tables of a branch, or of the state of a commit."""
+    snapshot = snapshot_of(call, call.query.branch, call.query.snapshot)
     tables = [
         SnapshotTableOutput(
             key,

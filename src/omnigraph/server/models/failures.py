@@ -33,6 +33,8 @@ class MergeConflictOutput(msgspec.Struct, frozen=True):
     row_id: str | None
     kind: ConflictKind
     message: str
+    conflict_id: str | UnsetType = UNSET
+    """The id that a resolution uses."""
 
 
 class ManifestConflictOutput(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from omnigraph.merge.diff import Change
 from omnigraph.merge.pages import ChangeBlock
 from omnigraph.server.models.responses import CommitOutput, Count, Json, TableChangeOutput
 
-PageLimit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+PageLimit = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Resolution: TypeAlias = Literal["ours", "theirs"] | dict[str, str | dict[str, Any]]
 """A side for all conflicts, or a side or the values of the row for each, by conflict id."""
 

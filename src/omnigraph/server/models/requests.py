@@ -133,10 +133,11 @@ class BranchMergeRequest(msgspec.Struct, frozen=True):
 # -- query strings ---------------------------------------------------------------------------
 
 
-class BranchParameter(msgspec.Struct, frozen=True):
-    """``?branch=``."""
+class StateParameters(msgspec.Struct, frozen=True):
+    """``?branch=`` or ``?snapshot=``, which is a commit."""
 
     branch: str | None = None
+    snapshot: str | None = None
 
 
 class CommitFilter(msgspec.Struct, frozen=True):

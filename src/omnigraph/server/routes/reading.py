@@ -6,9 +6,9 @@ from functools import partial
 
 from omnigraph.result.wire import ARROW_STREAM
 from omnigraph.server.calls import NDJSON
-from omnigraph.server.handlers import reading, stored
+from omnigraph.server.handlers import reading, states, stored
 from omnigraph.server.models import requests, responses
-from omnigraph.server.routes.shape import Route, ask_branch, of_graph
+from omnigraph.server.routes.shape import Route, of_graph
 
 _invoke = partial(
     of_graph,
@@ -33,8 +33,8 @@ READ_ROUTES: tuple[Route, ...] = (
         "snapshots",
         "read",
         reading.get_snapshot,
-        authorize=partial(ask_branch, action="read"),
-        query=requests.BranchParameter,
+        authorize=states.authorize_read,
+        query=requests.StateParameters,
         response=responses.SnapshotOutput,
     ),
     of_graph(

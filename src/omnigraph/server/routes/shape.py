@@ -13,7 +13,6 @@ from omnigraph.records import dataclass
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.bodies import DEFAULT_LIMIT
 from omnigraph.server.calls import JSON, Call, Handler, Reply
-from omnigraph.server.handlers.reading import MAIN
 from omnigraph.server.state import Decisions, ServedGraph
 
 Lane: TypeAlias = Literal["inline", "read", "write"]
@@ -25,12 +24,6 @@ def nothing(call: Call) -> None:
 
 def ask(call: Call, action: Action) -> None:
     call.require(action)
-
-
-def ask_branch(call: Call, action: Action) -> None:
-    """The branch in the query string or the body, or main."""
-    given = call.query if call.body is None else call.body
-    call.require(action, given.branch or MAIN)
 
 
 def _body_bytes(call: Call) -> int:
