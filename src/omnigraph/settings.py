@@ -133,6 +133,9 @@ number from 1 on
     bearer_token = _text("OMNIGRAPH_BEARER_TOKEN", is_secret=True)
     """The token for servers that have none of their own."""
 
+    cluster_lock_seconds = _whole("OMNIGRAPH_CLUSTER_LOCK_SECONDS", 60, least=1)
+    """How long the lock of a cluster is valid after its holder renewed it last."""
+
     no_color = _text("NO_COLOR")
     """If set to anything, output has no colours."""
 

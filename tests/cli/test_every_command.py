@@ -8,13 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from omnigraph import Graph
 from omnigraph.cli.parser import build_parser
 from omnigraph.cli.parser_tree import leaves
+from omnigraph.cluster.apply import apply_cluster
+from omnigraph.cluster.bundle import DirectoryBundle
+from omnigraph.cluster.scaffold import scaffold
+from omnigraph.cluster.state_commands import import_cluster
+from omnigraph.settings import Settings
 from tests.cli.workspace import Workspace
+from tests.cluster.ledgers import ULID
 from tests.sampling import rotating
 
 pytestmark = pytest.mark.rotates(2)
@@ -35,6 +42,8 @@ SERVED = ("alias", "graphs list")
 PROCESSES = 2
 """So many commands are processes in a quick run, for each way to end."""
 NOTHING: tuple[str, ...] = ()
+ELSEWHERE = ("--store", "g.omni")
+"""A cluster has a directory of its own."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +214,56 @@ CASES = {
         ("input", "output", "rows", "selected_rows", "embedded_rows"),
     ),
     "shell": Case(("g.omni",), ("no.omni",), text="Ana", stdin=f"{READ}\n".encode()),
+    "cluster init": Case(("new-lab", "--json"), ("lab",), ("ok", "config_dir", "files")),
+    "cluster validate": Case(
+        ("--config", "lab", "--json"),
+        ELSEWHERE,
+        ("ok", "config_dir", "config_file", "resource_digests", "resources", "dependencies"),
+    ),
+    "cluster import": Case(
+        ("--config", "lab", "--json"),
+        ELSEWHERE,
+        ("ok", "operation", "config_dir", "state_observations", "resource_digests"),
+    ),
+    "cluster plan": Case(
+        ("--config", "done", "--json"),
+        ELSEWHERE,
+        ("ok", "config_dir", "desired_revision", "resource_digests", "dependencies"),
+    ),
+    "cluster apply": Case(
+        ("--config", "done", "--as", "ana", "--json"),
+        ("--config", "done", "no-plan.json"),
+        ("ok", "config_dir", "actor", "desired_revision", "state_observations", "changes"),
+    ),
+    "cluster approve": Case(
+        ("graph.kb", "--config", "less", "--as", "ana", "--json"),
+        ("graph.kb", "--config", "less"),
+        ("ok", "config_dir", "approval_id", "resource", "operation", "approved_by", "diagnostics"),
+    ),
+    "cluster status": Case(
+        ("--config", "done", "--json"),
+        ELSEWHERE,
+        ("ok", "config_dir", "state_observations", "resource_digests", "resource_statuses"),
+    ),
+    "cluster refresh": Case(
+        ("--config", "done", "--json"),
+        ELSEWHERE,
+        ("ok", "operation", "config_dir", "state_observations", "resource_digests"),
+    ),
+    "cluster drift": Case(
+        ("--config", "done", "--json"),
+        ELSEWHERE,
+        ("ok", "config_dir", "state_observations", "drifted", "findings", "diagnostics"),
+    ),
+    "cluster force-unlock": Case(
+        (ULID, "--config", "stuck", "--json"),
+        (ULID, *ELSEWHERE),
+        ("ok", "config_dir", "state_observations", "lock_removed", "diagnostics"),
+    ),
+    "queries list": Case(("--cluster", "done", "--json"), ("--cluster", "no"), ("queries",)),
+    "queries validate": Case(
+        ("--cluster", "done", "--json"), ("--cluster", "no"), ("ok", "breakages", "warnings")
+    ),
     "policy validate": Case(("p.yaml", "--store", "g.omni"), ("no.yaml",), text="policy valid"),
     "policy test": Case(
         ("p.yaml", "--tests", "t.yaml"), ("p.yaml", "--tests", "no.yaml"), text="tests passed"
@@ -268,7 +327,24 @@ def workspace(tmp_path_factory, how):
                 ids["READ"] = ids["COMMIT"]
                 graph.maintenance.backup(workspace.directory / "bk0")
     ids["COMMIT"] = ids["READ"]
+    for name in ("lab", "done", "less", "stuck"):
+        make_cluster(workspace.directory / name)
     return getattr(workspace, how), ids
+
+
+def make_cluster(directory: Path) -> None:
+    """A new cluster; ``done`` is applied, ``less`` declares less than that, ``stuck`` is locked."""
+    scaffold(directory, "kb")
+    if directory.name in ("done", "less"):
+        bundle = DirectoryBundle(directory)
+        assert import_cluster(bundle, Settings()).ok
+        assert apply_cluster(bundle, Settings()).is_converged
+    if directory.name == "less":
+        (directory / "cluster.yaml").write_text("version: 1\n")
+    if directory.name == "stuck":
+        lock = {"version": 1, "lock_id": ULID, "operation": "apply", "created_at": "", "pid": 1}
+        (directory / "__cluster").mkdir()
+        (directory / "__cluster" / "lock.json").write_text(json.dumps(lock))
 
 
 def test_every_command_has_a_case():

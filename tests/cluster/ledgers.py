@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omnigraph.cluster.applied import profile_digest
 from omnigraph.cluster.ledger import EmbeddingProfile
+from omnigraph.cluster.resources import profile_digest
 
 ULID = "01JABCDEFGHJKMNPQRSTVWXYZ0"
 

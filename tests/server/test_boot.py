@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from omnigraph.cluster.graph_ids import is_graph_id
 from omnigraph.cluster.ledger import EmbeddingProfile
 from omnigraph.errors import EmbeddingError, FormatRefused, GraphNotFound, ServerNotReady
 from omnigraph.server.boot import (
@@ -22,7 +23,6 @@ from omnigraph.server.boot import (
     quarantine_of,
     source_signature,
 )
-from omnigraph.server.graph_ids import is_graph_id
 from omnigraph.settings import Settings
 from tests.cluster.ledgers import ClusterFiles, digest_of
 

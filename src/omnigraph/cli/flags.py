@@ -84,6 +84,9 @@ def check_flags(arguments: argparse.Namespace) -> None:
         )
     capability: Capability = arguments.capability
     is_addressed = capability is not Capability.LOCAL and not arguments.names_graph
+    if arguments.label == "cluster":
+        # It is addressed by its own directory.
+        is_addressed = False
     applies = {
         "server": capability in (Capability.ANY, Capability.SERVED) or arguments.through_server,
         "cluster": arguments.in_cluster,
@@ -109,6 +112,10 @@ def _remedy(arguments: argparse.Namespace) -> str:
         if arguments.in_cluster and arguments.label != "lint":
             return " Pass a storage URI, or --cluster <dir> --graph <id>."
         return " Pass a storage URI."
+    if arguments.label == "cluster":
+        return " Pass --config <dir>."
+    if arguments.label.startswith("queries"):
+        return " Pass --cluster <dir|uri>."
     if arguments.capability is Capability.CONTROL:
         return " Pass --cluster <dir|uri>, or the FILE of a bundle."
     return ""

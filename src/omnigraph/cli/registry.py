@@ -47,6 +47,8 @@ _FAMILIES = {
     "schema": "show, plan and apply schema changes",
     "index": "show and build indexes",
     "policy": "check, test and explain policies",
+    "cluster": "declare graphs, queries and policies, and apply them",
+    "queries": "list and check the applied stored queries of a cluster",
     "profile": "show the profiles of the configuration",
 }
 
@@ -74,7 +76,7 @@ class CommandEntry:
 
 
 _HIDDEN = "ingest"
-_LABELLED_IN_FULL = ("schema", "backup")
+_LABELLED_IN_FULL = ("schema", "backup", "queries")
 """Families whose messages name the form, since their forms differ in what they address."""
 
 _ENTRIES = (
@@ -141,6 +143,18 @@ _ENTRIES = (
     ),
     ("restore", DIRECT, "--json", "create a graph from a backup"),
     ("clone", DIRECT, "--json", "make an independent copy of a graph"),
+    ("cluster init", CONTROL, "--json", "create the files of a first cluster"),
+    ("cluster validate", CONTROL, "--json", "check cluster.yaml and the files that it names"),
+    ("cluster import", CONTROL, "--json", "write the first ledger"),
+    ("cluster plan", CONTROL, "--json", "show what an apply would do"),
+    ("cluster apply", CONTROL, "--json --as", "make the cluster what is declared"),
+    ("cluster approve", CONTROL, "--json --as", "approve a change that deletes data"),
+    ("cluster status", CONTROL, "--json", "show the ledger, the lock and interrupted operations"),
+    ("cluster refresh", CONTROL, "--json", "record what the graphs are like now"),
+    ("cluster drift", CONTROL, "--json", "show what changed outside of the ledger"),
+    ("cluster force-unlock", CONTROL, "--json", "remove the lock of a dead process"),
+    ("queries list", CONTROL, "--json --cluster", "list the applied stored queries"),
+    ("queries validate", CONTROL, "--json --cluster", "check the applied stored queries"),
     ("policy validate", CONTROL, "--cluster", "check a policy bundle"),
     ("policy test", CONTROL, "--cluster --server", "run the test cases of a policy bundle"),
     ("policy explain", CONTROL, "--cluster --server", "show which rule decides"),

@@ -8,7 +8,6 @@ problems are reported at once. Blobs of graphs that are set aside are not read.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -25,6 +24,13 @@ from omnigraph.cluster.ledger import (
     read_state,
 )
 from omnigraph.cluster.location import LEDGER, graph_uri
+from omnigraph.cluster.resources import (
+    CLUSTER,
+    address_parts,
+    key_variable,
+    normal_binding,
+    profile_digest,
+)
 from omnigraph.errors import OmniGraphError, StorageError, StorageMissing
 from omnigraph.records import dataclass
 from omnigraph.settings import Settings
@@ -32,8 +38,6 @@ from omnigraph.storage.objects.store import ObjectStore
 
 RECOVERIES = "__cluster/recoveries"
 RESOURCES = "__cluster/resources"
-CLUSTER = "cluster"
-"""The binding of a policy to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +109,16 @@ class _Reader:
         graphs = [
             self._graph(names[0], resource, state, policies)
             for address, resource in sorted(state.resources.items())
-            for kind, names in [_parts(address)]
+            for kind, names in [address_parts(address)]
             if kind == "graph" and names[0] not in self._pending
         ]
         self._check_providers(state)
         self._check_owners(state)
         if self._problems:
             raise not_ready(self._root, self._problems)
-        existing = {names[0] for kind, names in map(_parts, state.resources) if kind == "graph"}
+        existing = {
+            names[0] for kind, names in map(address_parts, state.resources) if kind == "graph"
+        }
         return AppliedCluster(
             root=self._location.uri,
             revision=state.state_revision,
@@ -121,9 +127,9 @@ class _Reader:
             quarantined={name: why for name, why in self._pending.items() if name in existing},
             server_policy=policies.get(CLUSTER),
             bound=frozenset(
-                _normal(binding)
+                normal_binding(binding)
                 for address, resource in state.resources.items()
-                if _parts(address)[0] == "policy"
+                if address_parts(address)[0] == "policy"
                 for binding in resource.applies_to or ()
             ),
             warnings=tuple(self._warnings),
@@ -214,7 +220,7 @@ class _Reader:
         """The policy of each binding that is served."""
         policies: dict[str, AppliedPolicy] = {}
         for address, resource in sorted(state.resources.items()):
-            kind, names = _parts(address)
+            kind, names = address_parts(address)
             if kind != "policy":
                 continue
             if not resource.applies_to:
@@ -222,7 +228,7 @@ class _Reader:
                     "policy_bindings_missing", address, "the ledger has no bindings for the policy"
                 )
                 continue
-            bindings = tuple(sorted({_normal(binding) for binding in resource.applies_to}))
+            bindings = tuple(sorted({normal_binding(binding) for binding in resource.applies_to}))
             served = [binding for binding in bindings if self._serves(address, binding, state)]
             if not served:
                 continue
@@ -262,7 +268,7 @@ class _Reader:
     ) -> AppliedGraph:
         queries = []
         for address, query in sorted(state.resources.items()):
-            kind, names = _parts(address)
+            kind, names = address_parts(address)
             if kind == "query" and names[0] == graph:
                 path = f"{RESOURCES}/query/{graph}/{names[1]}/{query.digest}.gq"
                 queries.append(AppliedQuery(names[1], self._payload(address, path, query.digest)))
@@ -294,7 +300,7 @@ class _Reader:
 
     def _check_providers(self, state: LedgerState) -> None:
         for address, resource in sorted(state.resources.items()):
-            if _parts(address)[0] != "provider":
+            if address_parts(address)[0] != "provider":
                 continue
             profile = resource.embedding_profile
             if profile is None:
@@ -315,46 +321,8 @@ class _Reader:
     def _check_owners(self, state: LedgerState) -> None:
         """Queries and schemas belong to graphs that exist."""
         for address in sorted(state.resources):
-            kind, names = _parts(address)
+            kind, names = address_parts(address)
             if kind in ("query", "schema") and f"graph.{names[0]}" not in state.resources:
                 self._problem(
                     "dangling_graph_reference", address, f"'graph.{names[0]}' is not in the ledger"
                 )
-
-
-def _parts(address: str) -> tuple[str, tuple[str, ...]]:
-    """The kind and names of an address of a ledger, which were checked when it was read."""
-    parts = parse_address(address)
-    assert parts is not None
-    return parts
-
-
-def _normal(binding: str) -> str:
-    """A binding as the ledger has it: a bare graph id is ``graph.<id>``."""
-    return binding if binding == CLUSTER or "." in binding else f"graph.{binding}"
-
-
-def profile_digest(profile: EmbeddingProfile) -> str:
-    """The digest of a provider: its fields in their order, absent ones omitted.
-
-    >>> profile_digest(EmbeddingProfile("mock"))[:8]
-    '609029fe'
-    """
-    fields = {
-        name: getattr(profile, name)
-        for name in ("kind", "base_url", "model", "api_key")
-        if getattr(profile, name) is not None
-    }
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(b"embedding-provider\0" + text.encode("utf-8")).hexdigest()
-
-
-def key_variable(profile: EmbeddingProfile) -> str | None:
-    """The variable with the key of a provider; ``None`` if there is none.
-
-    >>> key_variable(EmbeddingProfile("openai", api_key="${LAB_KEY}"))
-    'LAB_KEY'
-    """
-    key = profile.api_key or ""
-    name = key[2:-1] if key.startswith("${") and key.endswith("}") else ""
-    return name if name.isascii() and name.isidentifier() else None

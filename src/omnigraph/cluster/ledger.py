@@ -16,6 +16,7 @@ from omnigraph.cluster.diagnostics import ClusterDiagnostic
 
 STATE_VERSION = 1
 SIDECAR_VERSION = 1
+APPROVAL_VERSION = 1
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -133,6 +134,23 @@ class ClusterSidecar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approval_id: str | None = None
 
 
+class ApprovalArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The approval of one destructive change, bound to what was approved by three digests."""
+
+    schema_version: int
+    approval_id: str
+    resource: str
+    operation: str
+    reason: str
+    bound_config_digest: str
+    approved_by: str
+    created_at: str
+    bound_before_digest: str | None = None
+    bound_after_digest: str | None = None
+    consumed_at: str | None = None
+    consumed_by_operation: str | None = None
+
+
 class LedgerProblem(Exception):
     """Why a file is refused."""
 
@@ -168,6 +186,19 @@ def read_cluster_sidecar(text: str, path: str) -> ClusterSidecar:
             f"the sidecar has version {version}, this program supports {SIDECAR_VERSION}",
         )
     return _convert(tree, ClusterSidecar, path, "invalid_recovery_sidecar")
+
+
+def read_approval(text: str, path: str) -> ApprovalArtifact:
+    """Parse an approval; raises ``LedgerProblem``."""
+    tree = _tree(text, path, "invalid_approval_artifact")
+    version = tree.get("schema_version")
+    if isinstance(version, int) and not isinstance(version, bool) and version != APPROVAL_VERSION:
+        raise LedgerProblem(
+            "unsupported_approval_version",
+            path,
+            f"the approval has version {version}, this program supports {APPROVAL_VERSION}",
+        )
+    return _convert(tree, ApprovalArtifact, path, "invalid_approval_artifact")
 
 
 def parse_address(address: str) -> tuple[str, tuple[str, ...]] | None:

@@ -130,6 +130,23 @@ class Failpoint(StrEnum):
     CLEANUP_BEFORE_REST = "cleanup.before_rest"
     """All removable versions are removed; derived files and markers are not."""
 
+    CLUSTER_BEFORE_CREATE = "cluster.before_create"
+    """The sidecar of a graph is written; the graph does not exist."""
+    CLUSTER_AFTER_CREATE = "cluster.after_create"
+    """The graph exists; neither its sidecar nor the ledger says so."""
+    CLUSTER_BEFORE_SCHEMA = "cluster.before_schema"
+    """The sidecar of a migration is written; the graph has its former schema."""
+    CLUSTER_AFTER_SCHEMA = "cluster.after_schema"
+    """The graph has its new schema; neither its sidecar nor the ledger says so."""
+    CLUSTER_AFTER_PAYLOADS = "cluster.after_payloads"
+    """The texts of queries and policies are stored; the ledger does not name them."""
+    CLUSTER_BEFORE_DELETE = "cluster.before_delete"
+    """The sidecar of a deletion is written; the graph is complete."""
+    CLUSTER_AFTER_DELETE = "cluster.after_delete"
+    """The graph is deleted; the ledger still names it."""
+    CLUSTER_BEFORE_LEDGER = "cluster.before_ledger"
+    """Everything is done but recorded: the ledger is about to be written."""
+
 
 Hook = Callable[[Failpoint], None]
 

@@ -14,10 +14,12 @@ import msgspec
 
 from omnigraph.api.handle import parse_location
 from omnigraph.api.stored_queries import query_files, scan_directory
-from omnigraph.cluster.applied import AppliedCluster, AppliedGraph, key_variable, read_applied
+from omnigraph.cluster.applied import AppliedCluster, AppliedGraph, read_applied
 from omnigraph.cluster.diagnostics import ClusterDiagnostic, not_ready
+from omnigraph.cluster.graph_ids import is_graph_id
 from omnigraph.cluster.ledger import EmbeddingProfile
 from omnigraph.cluster.location import CONFIG, LEDGER, cluster_root
+from omnigraph.cluster.resources import key_variable
 from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import (
     EmbeddingError,
@@ -29,7 +31,7 @@ from omnigraph.errors import (
 )
 from omnigraph.policy.actions import BundleScope
 from omnigraph.policy.policy import Policy
-from omnigraph.server.graph_ids import graph_id_of, is_graph_id
+from omnigraph.server.graph_ids import graph_id_of
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.store import ObjectStore
 

@@ -8,13 +8,13 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import Scope
 
+from omnigraph.cluster.graph_ids import is_graph_id
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.escaping import escape
 from omnigraph.identity import Identity
 from omnigraph.server.admission import GraphUnavailable
 from omnigraph.server.calls import RequestHeaders
 from omnigraph.server.errors import RequestRefused
-from omnigraph.server.graph_ids import is_graph_id
 from omnigraph.server.state import ServedGraph, ServerState, Tokens
 
 LONGEST_TARGET = 16 << 10

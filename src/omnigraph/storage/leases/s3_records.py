@@ -88,26 +88,27 @@ class LeaseObserver:
         if renewal == self._last_renewal and time.monotonic() < self._look_again:
             return False
         life = seen.record.ttl_seconds + _CLOCK_STEP_SECONDS
-        age = self._store_time() - seen.renewed
+        age = store_time(self._objects) - seen.renewed
         if age >= life:
             return True
         self._last_renewal = renewal
         self._look_again = time.monotonic() + min(life - age, life)
         return False
 
-    def _store_time(self) -> float:
-        """The store's clock: the time that it gives to a new object."""
-        path = f"{LEASE_FOLDER}/{uuid.uuid4().hex}{_PROBE_SUFFIX}"
-        probe = None
-        try:
-            with suppress(StorageUnknown):
-                self._objects.write(path, "")
-                probe = self._objects.head(path)
-        finally:
-            with suppress(StorageError):
-                self._objects.delete(path)
-        # Without the time, nothing counts as expired.
-        return float("-inf") if probe is None else probe.modified.timestamp()
+
+def store_time(objects: ObjectStore, folder: str = LEASE_FOLDER) -> float:
+    """The clock of an object store: the time that it gives to a new object."""
+    path = f"{folder}/{uuid.uuid4().hex}{_PROBE_SUFFIX}"
+    probe = None
+    try:
+        with suppress(StorageUnknown):
+            objects.write(path, "")
+            probe = objects.head(path)
+    finally:
+        with suppress(StorageError):
+            objects.delete(path)
+    # Without the time, nothing counts as expired.
+    return float("-inf") if probe is None else probe.modified.timestamp()
 
 
 def _parse(text: str, name: str, ttl: float) -> LeaseRecord:

@@ -9,7 +9,7 @@ the root, and symbolic links below it are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -259,8 +259,7 @@ class ObjectStore:
             self.traffic.writes += 1
             with storage_call("replace", self.root.path(path), writes=True):
                 return self.backend.replace(path, text.encode("utf-8"), expected)
-        self.address(path, written=True)
-        with self.backend.locked(path):
+        with self._locked(path):
             try:
                 if self.read_versioned(path).version != expected:
                     return False
@@ -287,6 +286,28 @@ class ObjectStore:
         address = self.address(path, written=True)
         with suppress(StorageMissing), storage_call("delete", address, writes=True):
             self.backend.delete(path, synced=synced)
+
+    def delete_if(self, path: str, expected: str) -> bool:
+        """Remove an object only if it is unchanged since ``read_versioned``.
+
+        S3 has no conditional delete: there, a writer between the comparison and the removal loses
+        its write.
+        """
+        with self._locked(path):
+            try:
+                if self.read_versioned(path).version != expected:
+                    return False
+            except StorageMissing:
+                return False
+            self.delete(path)
+            return True
+
+    def _locked(self, path: str) -> AbstractContextManager[None]:
+        """Keep other conditional writes of a local object out."""
+        if not isinstance(self.backend, LocalObjects):
+            return nullcontext()
+        self.address(path, written=True)
+        return self.backend.locked(path)
 
     def delete_all(self, paths: Iterable[str]) -> None:
         """Remove many objects, with one sync per directory; missing ones are skipped.

@@ -1,0 +1,184 @@
+"""The reports of ``omnigraph cluster`` as lines for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omnigraph.cluster.diagnostics import ClusterDiagnostic
+    from omnigraph.cluster.diff import ResourceChange
+    from omnigraph.cluster.drift import DriftReport
+    from omnigraph.cluster.lock import LockRead
+    from omnigraph.cluster.reports import (
+        ApplyReport,
+        ApproveReport,
+        PlanReport,
+        StateReport,
+        UnlockReport,
+        ValidateReport,
+    )
+
+
+def _problems(diagnostics: Iterable[ClusterDiagnostic]) -> Iterator[str]:
+    for diagnostic in diagnostics:
+        yield diagnostic.line
+
+
+def validate_lines(report: ValidateReport) -> Iterator[str]:
+    if report.ok:
+        resources, edges = len(report.resources), len(report.dependencies)
+        yield f"cluster config valid: {resources} resource(s), {edges} dependency edge(s)"
+    else:
+        yield "cluster config invalid"
+    yield from _problems(report.diagnostics)
+
+
+def _change_line(change: ResourceChange) -> str:
+    suffix = " [bindings]" if change.is_binding_change else ""
+    return f"  {change.operation.capitalize()} {change.resource}{suffix}"
+
+
+def plan_lines(report: PlanReport) -> Iterator[str]:
+    if not report.ok:
+        yield "cluster plan failed"
+        yield from _problems(report.diagnostics)
+        return
+    changes, gates = len(report.changes), len(report.gates)
+    yield f"cluster plan: {changes} change(s), {gates} approval gate(s)"
+    for change in report.changes:
+        yield _change_line(change)
+        yield from _migration_lines(change)
+    if not report.changes:
+        yield "  no changes"
+    for gate in report.gates:
+        state = "approved" if gate.is_satisfied else "needs approval"
+        yield f"  {state}: {gate.resource} ({gate.reason})"
+    for query in report.broken_queries:
+        suffix = " (changed by this plan)" if query["replaced"] else ""
+        yield f"  breaks {query['query']}{suffix}: {query['message']}"
+    yield from _policy_lines(report)
+    yield from _problems(report.diagnostics)
+
+
+def _migration_lines(change: ResourceChange) -> Iterator[str]:
+    migration = change.migration
+    if migration is None:
+        return
+    if not migration["supported"]:
+        yield "    migration UNSUPPORTED:"
+    for step in migration["steps"]:
+        yield f"    {json.dumps(step, ensure_ascii=False)}"
+    for table, rows in migration.get("rows", {}).items():
+        yield f"    {table}: {rows} row(s)"
+    for violation in migration.get("violations", ()):
+        yield f"    does not fit: {violation['table_key']}: {violation['message']}"
+
+
+def _policy_lines(report: PlanReport) -> Iterator[str]:
+    for change in report.policy_changes:
+        if change["bound_before"] != change["bound_after"]:
+            before, after = (
+                ", ".join(change[key]) or "nothing" for key in ("bound_before", "bound_after")
+            )
+            yield f"  {change['policy']}: bound to {after}, formerly {before}"
+        for actor in change["actors"]:
+            for verb in ("gains", "losses"):
+                if actor[verb]:
+                    shown = "gains" if verb == "gains" else "loses"
+                    yield f"  {change['policy']}: {actor['actor']} {shown} {', '.join(actor[verb])}"
+
+
+def apply_lines(report: ApplyReport) -> Iterator[str]:
+    if report.ok:
+        applied, waiting = report.applied_count, report.deferred_count
+        yield f"cluster apply: {applied} applied, {waiting} deferred/blocked"
+    else:
+        yield "cluster apply failed"
+    for change in report.changes:
+        label = (change.disposition or "").capitalize()
+        reason = "" if change.reason is None else f": {change.reason}"
+        yield f"{_change_line(change)} [{label}{reason}]"
+    if report.ok:
+        converged, written = _word(report.is_converged), _word(report.is_written)
+        revision = report.state.revision
+        yield f"  state: revision {revision}, converged: {converged}, written: {written}"
+        if report.is_written:
+            yield "  servers of this cluster serve it after a restart or a reload"
+    yield from _problems(report.diagnostics)
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def approve_lines(report: ApproveReport) -> Iterator[str]:
+    if report.ok:
+        yield (
+            f"cluster approve: {report.operation} {report.resource} approved by "
+            f"{report.approved_by} (approval {report.approval_id})"
+        )
+    else:
+        yield "cluster approve failed"
+    yield from _problems(report.diagnostics)
+
+
+def _lock_text(lock: LockRead) -> str:
+    record = lock.record
+    return (
+        f"id={record.lock_id}, operation={record.operation}, pid={record.pid}, "
+        f"created_at={record.created_at}, age_seconds={lock.age_seconds}"
+    )
+
+
+def status_lines(report: StateReport) -> Iterator[str]:
+    state = report.state
+    if not report.ok:
+        yield "cluster status failed"
+    elif not state.has_state:
+        yield "cluster state missing"
+    else:
+        yield f"cluster state: revision {state.revision}, {state.resource_count} resource(s)"
+        yield f"  applied config: {state.config_digest or 'none'}"
+    lock = state.foreign_lock
+    yield "  lock: not held" if lock is None else f"  lock: held ({_lock_text(lock)})"
+    for address, status in report.statuses.items():
+        if status["status"] != "applied":
+            conditions = ", ".join(status.get("conditions", ()))
+            yield f"  {address}: {status['status']} ({conditions})"
+    yield from _problems(report.diagnostics)
+
+
+def observed_lines(report: StateReport) -> Iterator[str]:
+    state = report.state
+    if not report.ok:
+        yield f"cluster {report.operation} failed"
+    else:
+        revision, count = state.revision, state.resource_count
+        yield f"cluster {report.operation}: revision {revision}, {count} resource(s)"
+        yield f"  state_cas: {state.cas}"
+        lock = "not acquired" if state.acquired is None else f"acquired ({state.acquired})"
+        yield f"  lock: {lock}"
+    yield from _problems(report.diagnostics)
+
+
+def drift_lines(report: DriftReport) -> Iterator[str]:
+    if not report.ok:
+        yield "cluster drift failed"
+    else:
+        yield f"cluster drift: {len(report.findings)} finding(s)"
+    for finding in report.findings:
+        yield f"  {finding.resource}: {finding.condition}: {finding.message}"
+    yield from _problems(report.diagnostics)
+
+
+def unlock_lines(report: UnlockReport) -> Iterator[str]:
+    lock = report.state.foreign_lock
+    if report.ok and lock is not None:
+        yield f"cluster force-unlock: removed lock ({_lock_text(lock)})"
+    else:
+        yield "cluster force-unlock failed"
+        if lock is not None:
+            yield f"  lock: held ({_lock_text(lock)})"
+    yield from _problems(report.diagnostics)
