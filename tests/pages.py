@@ -27,6 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ID = "01KAF2Q3V4W5X6Y7Z8A9B0C1D2"
 _MOMENT = "2026-11-16 12:00:00 UTC"
 _MICROS = "1763294400000000"
+_LEDGER = f"sha256:{'5e' * 32}"
 _FENCE = re.compile(r"^```([\w-]*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -127,6 +128,7 @@ def steady(text: str) -> str:
     text = re.sub(r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", _MOMENT, text)
     text = re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", _MOMENT, text)
     text = re.sub(r"\b\d{16}\b", _MICROS, text)
+    text = re.sub(r"\bsha256:[0-9a-f]{64}\b", _LEDGER, text)
     return re.sub(r"\b\d+(\.\d+)? ms\b", "1.5 ms", text)
 
 

@@ -334,6 +334,12 @@ def test_only_gated_changes_can_be_approved(lab):
 def test_a_graph_and_its_policy_are_deleted_in_one_edit(lab):
     lab.applied()
     lab.write("cluster.yaml", "version: 1\n")
+    # A graph that is still there is not without its policy.
+    assert set(dispositions(lab.apply()).values()) == {
+        "blocked approval_required",
+        "blocked dependency_not_applied",
+    }
+    assert "policy.kb-rules" in lab.resources
     assert lab.approve("graph.kb").ok
     report = lab.apply()
     assert report.is_converged

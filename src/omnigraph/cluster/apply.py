@@ -174,7 +174,7 @@ class _ApplyRun:
             graph = owner_of(change.resource)
             assert graph is not None
             work.migrate(graph)
-        self._changes = demote(self._changes, work.failed, self._desired)
+        self._changes = demote(self._changes, work.failed, self._desired, self._ledger.state)
 
     def _note_waiting(self) -> None:
         for change in self._changes:
@@ -197,7 +197,7 @@ class _ApplyRun:
             graph = owner_of(change.resource)
             assert graph is not None
             work.delete(graph, self._approvals[change.resource])
-        self._changes = demote(self._changes, work.failed, self._desired)
+        self._changes = demote(self._changes, work.failed, self._desired, self._ledger.state)
 
     # -- recording ---------------------------------------------------------------------------
 

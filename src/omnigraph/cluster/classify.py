@@ -8,7 +8,7 @@ from dataclasses import replace
 from omnigraph.cluster.desired import DesiredState
 from omnigraph.cluster.diff import Disposition, ResourceChange
 from omnigraph.cluster.ledger import LedgerState
-from omnigraph.cluster.resources import kind_of, owner_of
+from omnigraph.cluster.resources import kind_of, normal_bindings, owner_of
 
 RECOVERY_PENDING = "cluster_recovery_pending"
 APPROVAL_REQUIRED = "approval_required"
@@ -84,6 +84,8 @@ class _Judge:
                     return "blocked", RECOVERY_PENDING
                 is_ready = self._is_applied(f"schema.{owner_of(change.resource)}")
                 return _APPLIED if is_ready else ("blocked", NOT_APPLIED)
+            case "policy", _ if self._guards_kept_graph(change.resource):
+                return "blocked", NOT_APPLIED
             case "policy", "delete":
                 return _APPLIED
             case "policy", _:
@@ -94,6 +96,16 @@ class _Judge:
             case "embedding_provider", _:
                 return _APPLIED
         return "deferred", UNSUPPORTED
+
+    def _guards_kept_graph(self, policy: str) -> bool:
+        """Whether a policy is bound to a graph whose deletion waits: it stays as long as that."""
+        for binding in guarded_graphs(self._state, policy):
+            graph = self._changes.get(binding)
+            if graph is None or graph.operation != "delete":
+                continue
+            if self._graph_delete(graph) != _APPLIED:
+                return True
+        return False
 
     def _unless_pending(self, change: ResourceChange) -> _Verdict:
         is_pending = owner_of(change.resource) in self._pending
@@ -114,8 +126,17 @@ class _Judge:
         return self.verdict(change)[0] == "applied"
 
 
+def guarded_graphs(state: LedgerState, policy: str) -> tuple[str, ...]:
+    """The addresses of the graphs that an applied policy is bound to."""
+    applied = state.resources.get(policy)
+    return () if applied is None else normal_bindings(applied.applies_to or ())
+
+
 def demote(
-    changes: Sequence[ResourceChange], failed: Mapping[str, str], desired: DesiredState
+    changes: Sequence[ResourceChange],
+    failed: Mapping[str, str],
+    desired: DesiredState,
+    state: LedgerState,
 ) -> list[ResourceChange]:
     """Block the changes of graphs whose operation failed, and what depends on them.
 
@@ -126,18 +147,26 @@ def demote(
     for change in changes:
         if change.resource in failed:
             demoted.append(_judged(change, ("blocked", failed[change.resource])))
-        elif change.disposition in ("applied", "derived") and _depends(change, graphs, desired):
+        elif change.disposition in ("applied", "derived") and _depends(
+            change, graphs, desired, state
+        ):
             demoted.append(_judged(change, ("blocked", NOT_APPLIED)))
         else:
             demoted.append(change)
     return demoted
 
 
-def _depends(change: ResourceChange, graphs: Collection[str | None], desired: DesiredState) -> bool:
+def _depends(
+    change: ResourceChange,
+    graphs: Collection[str | None],
+    desired: DesiredState,
+    state: LedgerState,
+) -> bool:
     owner = owner_of(change.resource)
     if owner is not None:
         return owner in graphs
-    if change.operation == "delete" or kind_of(change.resource) != "policy":
+    if kind_of(change.resource) != "policy":
         return False
-    bindings = desired.resources[change.resource].bindings or ()
+    wanted = desired.resources.get(change.resource)
+    bindings = {*(wanted.bindings or () if wanted else ()), *guarded_graphs(state, change.resource)}
     return any(binding.removeprefix("graph.") in graphs for binding in bindings)

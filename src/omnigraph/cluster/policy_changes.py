@@ -1,6 +1,6 @@
 """Who gains and who loses what by a changed policy.
 
-Both bundles are asked about every actor that one of them names, every action, and branches and
+Both bundles are concerned about every actor that one of them names, every action, and branches and
 queries that stand for all others: those that rules name, one name per pattern, and one that no rule
 knows. So a rule that is only written in another way changes nothing here.
 """
@@ -116,19 +116,27 @@ def _effects(old: _Side | None, new: _Side | None) -> Iterator[dict[str, Any]]:
     sides = [side for side in (old, new) if side is not None]
     actors = sorted({actor for side in sides for actor in side.policy.actors})
     questions = list(_questions(sides))
+    has_rows = any(side.bundle.rows is not None for side in sides)
     for actor in actors:
-        gains, losses = [], []
-        for question in questions:
-            before, after = question.is_allowed(old, actor), question.is_allowed(new, actor)
-            if after and not before:
-                gains.append(question.shown)
-            elif before and not after:
-                losses.append(question.shown)
-        visible, formerly = _rows(new, actor), _rows(old, actor)
-        gains += [shown for shown in visible if shown not in formerly]
-        losses += [shown for shown in formerly if shown not in visible]
+        allowed = {question for question in questions if question.is_allowed(new, actor)}
+        formerly = {question for question in questions if question.is_allowed(old, actor)}
+        visible, seen = (_rows(new, actor), _rows(old, actor)) if has_rows else ([], [])
+        gains = list(_shown(questions, allowed - formerly))
+        gains += [rows for rows in visible if rows not in seen]
+        losses = list(_shown(questions, formerly - allowed))
+        losses += [rows for rows in seen if rows not in visible]
         if gains or losses:
             yield {"actor": actor, "gains": gains, "losses": losses}
+
+
+def _shown(questions: Sequence[_Question], changed: set[_Question]) -> Iterator[str]:
+    """The questions whose answer changed; the action alone if all of its answers did."""
+    for action in ACTIONS:
+        concerned = [question for question in questions if question.action == action]
+        if concerned and changed.issuperset(concerned):
+            yield action
+        else:
+            yield from (question.shown for question in concerned if question in changed)
 
 
 def _questions(sides: Sequence[_Side]) -> Iterator[_Question]:

@@ -83,11 +83,14 @@ def _policy_lines(report: PlanReport) -> Iterator[str]:
                 ", ".join(change[key]) or "nothing" for key in ("bound_before", "bound_after")
             )
             yield f"  {change['policy']}: bound to {after}, formerly {before}"
-        for actor in change["actors"]:
-            for verb in ("gains", "losses"):
-                if actor[verb]:
-                    shown = "gains" if verb == "gains" else "loses"
-                    yield f"  {change['policy']}: {actor['actor']} {shown} {', '.join(actor[verb])}"
+        for key, one, several in (("gains", "gains", "gain"), ("losses", "loses", "lose")):
+            actors: dict[str, list[str]] = {}
+            for entry in change["actors"]:
+                if entry[key]:
+                    actors.setdefault(", ".join(entry[key]), []).append(entry["actor"])
+            for what, names in actors.items():
+                verb = one if len(names) == 1 else several
+                yield f"  {change['policy']}: {', '.join(names)} {verb} {what}"
 
 
 def apply_lines(report: ApplyReport) -> Iterator[str]:
