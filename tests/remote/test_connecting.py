@@ -28,7 +28,7 @@ from omnigraph.errors import (
     Unauthorized,
     VersionMismatch,
 )
-from omnigraph.result.wire import ARROW_STREAM, stream_of
+from omnigraph.result.wire import ARROW_STREAM, ArrowPieces
 from tests.client.stub import DROP, stub_server
 
 SCHEMA = """\
@@ -104,7 +104,7 @@ def test_a_result_survives_the_wire(server, graph, local, text):
     expected = local.query(text)
     server.responses["POST /graphs/kb/query"] = (
         200,
-        b"".join(stream_of(local.query(text))),
+        b"".join(ArrowPieces(local.query(text))),
         {"Content-Type": ARROW_STREAM},
     )
     result = graph.query(text)
@@ -136,7 +136,7 @@ def test_a_query_is_one_request(server, graph):
 
 
 def test_rows_that_are_cut_are_an_error_and_stay_one(server, graph, local):
-    data = b"".join(stream_of(local.query(QUERY)))
+    data = b"".join(ArrowPieces(local.query(QUERY)))
     headers = {"Content-Type": ARROW_STREAM}
     server.responses["POST /graphs/kb/query"] = (200, data[:-40], headers, len(data))
     result = graph.query(QUERY)

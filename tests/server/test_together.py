@@ -65,9 +65,10 @@ def test_a_load_that_runs_while_the_state_is_replaced_ends_as_it_began(tmp_path:
 @pytest.fixture
 def few_rows(tmp_path: Path):
     limits = QueryLimits(30.0, 1, 1 << 29)
+    access = ListedAccess({"export"})
     with (
         open_served(tmp_path / "g.omni") as graph,
-        serving({"g": graph}, tokens=TOKENS, limits=limits) as server,
+        serving({"g": graph}, tokens=TOKENS, access=access, limits=limits) as server,
     ):
         yield server
 

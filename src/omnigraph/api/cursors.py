@@ -164,7 +164,9 @@ class PageCursor:
         """Raise if the actor sees other rows than when the first page was read."""
         if self.view != view_mark(view):
             raise ViewChanged(
-                "the policy shows other rows than when the first page was read", hint=_AGAIN
+                "the policy shows other rows than when the first page was read",
+                hint=_AGAIN,
+                details={"cursor": "page"},
             )
 
     def gone(self) -> HistoryGone:

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from omnigraph.api.cursors import PageCursor
 
+MOST_BYTES = 4 << 20
+"""The bytes that are kept of one query, about."""
 _MOST = 64
 _MOST_BYTES = 16 << 20
-_MOST_BYTES_OF_ONE = 4 << 20
 _SECONDS = 60.0
 
 
@@ -68,7 +69,8 @@ class PageCache:
         size = ahead.rows.nbytes
         with self._lock:
             self._drop(_key(position))
-            if size > _MOST_BYTES_OF_ONE:
+            # The last rows may have been one batch too many.
+            if size > 2 * MOST_BYTES:
                 return
             self._kept[_key(position)] = _Kept(ahead, size, self._clock() + _SECONDS)
             self._size += size

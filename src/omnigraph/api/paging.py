@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from omnigraph.api.cursors import CursorKeys, CursorScope, PageCursor, view_mark
 from omnigraph.api.handle import Handle, SnapshotContext
-from omnigraph.api.page_cache import RowsAhead
+from omnigraph.api.page_cache import MOST_BYTES, RowsAhead
 from omnigraph.api.query import columns_of, first_rows, links_of
 from omnigraph.api.snapshot import GraphSnapshot, context_of
 from omnigraph.commit.history import SnapshotRef
@@ -39,9 +39,8 @@ Resolve = Callable[[str | None], SnapshotContext]
 """Finds the state to read: that of a commit, or the one that the caller names."""
 MOST_ROWS = 10_000
 """The rows of the largest page."""
-_AHEAD_PAGES = 8
-_AHEAD_ROWS = 2_048
-"""A page that follows another computes so many pages, and at most so many rows."""
+_AHEAD_ROWS = 32_768
+"""A page that follows another computes so many rows, unless they become too many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +213,7 @@ def _compute(
 ) -> pa.Table:
     """``count`` rows from a position on, or all up to the end."""
     own = handle.plans.read(context.catalog, read.source, read.name, context.view).plan
-    wanted = count
-    if position.offset:
-        wanted = max(count, min(_AHEAD_PAGES * count, _AHEAD_ROWS))
+    wanted = max(count, _AHEAD_ROWS) if position.offset else count
     is_ranked = ranks(own)
 
     def change(plan: ReadPlan) -> ReadPlan:
@@ -226,34 +223,29 @@ def _compute(
         return prepared
 
     # The size of a page is limited already.
-    unlimited = replace(limits, max_rows=None)
-    with GATE:
-        result = first_rows(
-            handle, context, compiled, _with_moment(read.params, position), unlimited, None, change
-        )
-        with result:
-            skipped = position.offset if is_ranked else 0
-            rows = pa.Table.from_batches(_some(result, skipped, wanted), result.schema)
+    free = replace(limits, max_rows=None)
+    params = _with_moment(read.params, position)
+    with GATE, first_rows(handle, context, compiled, params, free, None, change, count) as result:
+        batches = _some(result, position.offset if is_ranked else 0, count, wanted)
+        rows = pa.Table.from_batches(batches, result.schema)
+        is_last = rows.num_rows < wanted and result._stream.complete
     if rows.num_rows > count:
-        is_last = rows.num_rows < wanted
         handle.pages.put(position, RowsAhead(position.offset, rows, is_last))
     return rows.slice(0, count)
 
 
-def _some(result: Result, skipped: int, count: int) -> list[pa.RecordBatch]:
-    """``count`` rows of a result after the first ``skipped``."""
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        first, left = skipped, count
-        for batch in result._stream.take():
-            if left == 0:
-                return
-            part = batch.slice(min(first, batch.num_rows), left)
-            first = max(first - batch.num_rows, 0)
-            left -= part.num_rows
-            yield part
-
-    return list(batches())
+def _some(result: Result, skipped: int, count: int, wanted: int) -> list[pa.RecordBatch]:
+    """``count`` rows of a result after the first ``skipped``, and more if they are small."""
+    parts: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in result.batches():
+        part = batch.slice(min(skipped, batch.num_rows), wanted - rows)
+        skipped = max(skipped - batch.num_rows, 0)
+        rows, size = rows + part.num_rows, size + part.nbytes
+        parts.append(part)
+        if rows >= count and (rows >= wanted or size >= MOST_BYTES):
+            break
+    return parts
 
 
 def _with_moment(

@@ -105,6 +105,7 @@ def first_rows(
     limits: Limits,
     spark: SparkEngine | None,
     change: Callable[[ReadPlan], ReadPlan] | None = None,
+    batch_rows: int | None = None,
 ) -> Result:
     """A result whose first batch has been computed; ``change`` is made to the bound plan."""
     try:
@@ -119,6 +120,7 @@ def first_rows(
             if prepared.was_large:
                 GATE.continue_as_large()
             run = Run(inputs, guard, prepared.info)
+            run.batch_rows = batch_rows
             rows = execute(run, plan)
         else:
             from omnigraph.spark.query.run import execute_on_spark

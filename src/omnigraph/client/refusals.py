@@ -84,6 +84,23 @@ def refusal(
     return error
 
 
+def late_refusal(
+    content: bytes, *, token: str = "", source: Source | None = None
+) -> OmniGraphError:
+    """The error at the end of a response that began as a success: it has its status with it.
+
+    >>> late_refusal(b'{"status": 504, "error": "too slow", "reason": "query_timeout"}')
+    QueryTimeout('too slow')
+    """
+    try:
+        status = json.loads(content)["status"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        status = None
+    if type(status) is not int or not 400 <= status < 600:
+        status = 500
+    return refusal(status, {}, content, token=token, source=source)
+
+
 class _Shown:
     """Makes a text of a server fit to be shown."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from omnigraph.client.http import Failure, HttpPool, NoResponse, OpenResponse, Response
-from omnigraph.client.refusals import refusal
+from omnigraph.client.refusals import late_refusal, refusal
 from omnigraph.errors import (
     InputError,
     LimitExceeded,
@@ -98,12 +98,13 @@ class Connection:
 
     def send(self, request: ServerRequest) -> Any:
         """The response of a request as plain data."""
+        pieces: list[bytes] = []
         with self.open(request) as answer:
             try:
-                content = answer.read_all()
+                pieces.extend(answer)
             except NoResponse as error:
-                raise no_response(self.base, error.failure, request) from None
-            response = Response(answer.status, answer.headers, content)
+                raise self._broken(pieces, error.failure, request) from None
+            response = Response(answer.status, answer.headers, b"".join(pieces))
         try:
             return response.json()
         except ValueError:
@@ -158,6 +159,19 @@ class Connection:
     ) -> OmniGraphError:
         """The error of a response that is not a success."""
         return refusal(status, headers, content, token=self._token, source=request.source)
+
+    def _broken(
+        self, pieces: list[bytes], failure: Failure, request: ServerRequest
+    ) -> OmniGraphError:
+        """The error of a response that has no end; its last line may say what it is."""
+        _, line_end, last = b"".join(pieces[-2:]).removesuffix(b"\n").rpartition(b"\n")
+        if line_end and last.startswith(b'{"status":'):
+            return self.late_refusal(last, request)
+        return no_response(self.base, failure, request)
+
+    def late_refusal(self, content: bytes, request: ServerRequest) -> OmniGraphError:
+        """The error with which a response has ended that began as a success."""
+        return late_refusal(content, token=self._token, source=request.source)
 
     def close(self) -> None:
         self._pool.close()

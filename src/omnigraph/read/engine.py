@@ -80,7 +80,7 @@ def execute(run: Run, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     # A ranking is of all rows.
     is_whole = run.info.has_search and not run.info.streams
     for frame in frames:
-        size = frame.rows if is_whole else _BATCH
+        size = frame.rows if is_whole else run.batch_rows or _BATCH
         for start in range(0, frame.rows, size or 1):
             run.guard.check()
             rows = frame if frame.rows <= size else frame.slice(start, size)

@@ -45,6 +45,13 @@ class Cancel:
         return self._is_set
 
 
+class Waited:
+    """The seconds during which nobody has asked a query for its next rows."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one query; ``None`` means no limit.
@@ -57,6 +64,8 @@ class Limits:
     max_memory: int | None = MEMORY
     cancel: Cancel | None = None
     started: float = field(default_factory=lambda: _now())
+    waited: Waited | None = None
+    """Does not count as time of the query."""
 
     def __post_init__(self) -> None:
         if self.cancel is not None and not isinstance(self.cancel, Cancel):
@@ -78,7 +87,10 @@ class ResourceGuard:
 
     @property
     def seconds_left(self) -> float | None:
-        return None if self._end is None else max(self._end - _now(), 0.0)
+        if self._end is None:
+            return None
+        waited = self._limits.waited
+        return max(self._end + (0.0 if waited is None else waited.seconds) - _now(), 0.0)
 
     def check(self) -> None:
         """Raise if the time is up or the query was cancelled; called between steps."""
@@ -86,7 +98,7 @@ class ResourceGuard:
         limits = self._limits
         if limits.cancel is not None and limits.cancel.is_set:
             raise Cancelled("the query was cancelled")
-        if self._end is not None and _now() > self._end:
+        if self._end is not None and _now() > self._end and self.seconds_left == 0.0:
             raise QueryTimeout(
                 f"the query took longer than {limits.timeout} seconds",
                 hint="narrow the pattern, or allow more time",

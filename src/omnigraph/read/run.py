@@ -83,6 +83,8 @@ class Run(SnapshotTables, EvalContext):
         self.types, self.edge_types = info.types, info.edge_types
         self.profiled = profiled
         """Whether steps are reported."""
+        self.batch_rows: int | None = None
+        """The most rows of a batch of the result, if a reader wants small ones."""
         self.is_large = False
         """Whether a step spent its time outside the interpreter."""
         self.reports: list[StepReport] = []

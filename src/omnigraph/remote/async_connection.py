@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.client.http import Failure
 from omnigraph.client.server import Connection, ServerRequest, no_response, unexpected_response
-from omnigraph.errors import PackageMissing
+from omnigraph.errors import OmniGraphError, PackageMissing
 
 if TYPE_CHECKING:
     import httpx
@@ -90,6 +90,10 @@ class AsyncConnection:
                 yield piece
         except self._httpx.HTTPError as error:
             raise no_response(self.base, self._failure(error), request) from None
+
+    def late_refusal(self, content: bytes, request: ServerRequest) -> OmniGraphError:
+        """The error with which a response has ended that began as a success."""
+        return self._connection.late_refusal(content, request)
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -6,7 +6,7 @@ needs a request is a method here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from omnigraph.api.arguments import (
     TypesByFile,
     public,
 )
+from omnigraph.client.server import ServerRequest
 from omnigraph.commit.commits import Commit
 from omnigraph.errors import NotFound
 from omnigraph.escaping import escape
@@ -212,6 +213,87 @@ class AsyncRemoteGraph:
             timeout=timeout,
         )
         return await self._calls.read(request, max_rows)
+
+    @public
+    def pages(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        page_size: int = 1_000,
+        cursor: str | None = None,
+        at: datetime | str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[omnigraph.ResultPage]:
+        """Run a query that reads, and return its rows in pages; see ``RemoteGraph.pages``.
+
+        Raises:
+            InvalidCursor: the cursor is too old, or belongs to another query or other parameters.
+            ForeignCursor: the cursor was issued to another actor.
+            ViewChanged: the policy shows other rows than when the first page was read.
+            HistoryGone: the state of the cursor was removed by cleanup.
+        """
+        text = requests.query_source(source)
+        ref = StateRef.of(branch, None, None, None, at)
+
+        async def pages() -> AsyncIterator[omnigraph.ResultPage]:
+            commit = await self._calls.find_commit(ref)
+
+            def request(position: str | None) -> ServerRequest:
+                return requests.read_query(
+                    text,
+                    name,
+                    params,
+                    branch if commit is None else None,
+                    commit,
+                    accept=requests.ARROW_STREAM,
+                    timeout=timeout,
+                    page_size=page_size,
+                    cursor=position,
+                )
+
+            async for page in self._calls.pages(request, cursor):
+                yield page
+
+        return pages()
+
+    @public
+    def stream(
+        self,
+        source: QuerySource,
+        name: str | None = None,
+        params: Params | None = None,
+        branch: str = "main",
+        *,
+        at: datetime | str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Run a query that reads, and return its rows one by one, as JSON values.
+
+        Raises:
+            QueryError: the query is invalid, or changes the graph.
+            LimitExceeded: a limit of the server was reached.
+        """
+        text = requests.query_source(source)
+        ref = StateRef.of(branch, None, None, None, at)
+
+        async def rows() -> AsyncIterator[dict[str, Any]]:
+            commit = await self._calls.find_commit(ref)
+            request = requests.read_query(
+                text,
+                name,
+                params,
+                branch if commit is None else None,
+                commit,
+                accept=requests.NDJSON,
+                timeout=timeout,
+            )
+            async for row in self._calls.stream(request):
+                yield row
+
+        return rows()
 
     @public
     async def mutate(

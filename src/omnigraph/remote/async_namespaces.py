@@ -6,15 +6,18 @@ import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
+from pyarrow import ArrowException
+
 import omnigraph
 from omnigraph.api.arguments import Label, Params, SchemaSource, public
 from omnigraph.client.server import ServerRequest
-from omnigraph.errors import Closed
+from omnigraph.errors import Closed, OmniGraphError, ServerError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.remote import documents, requests
 from omnigraph.remote.async_connection import AsyncConnection
 from omnigraph.remote.documents import decoding
 from omnigraph.remote.states import StateRef
+from omnigraph.remote.streams import CURSOR, SNAPSHOT, RowLines, check_lines
 
 T = TypeVar("T")
 
@@ -37,25 +40,72 @@ class AsyncRemoteCalls:
         self, request: ServerRequest, max_rows: int | None, target: Mapping[str, str] | None = None
     ) -> omnigraph.Result:
         """All rows of a query."""
+        return (await self._page(request, max_rows, target)).result
+
+    async def _page(
+        self, request: ServerRequest, max_rows: int | None, target: Mapping[str, str] | None
+    ) -> omnigraph.ResultPage:
         from omnigraph.read.limits import Limits
         from omnigraph.remote.results import check_arrow, within
+        from omnigraph.result.page import ResultPage
         from omnigraph.result.wire import result_from
 
         self.check_open()
         limits = Limits(request.timeout, max_rows, None)
-        async with self.connection.open(request) as answer:
-            check_arrow(answer.headers.get("Content-Type"), self.connection.base)
-            content = await self.connection.read(answer, request)
-        with decoding(self.connection.base):
-            result = result_from(
-                io.BytesIO(content),
-                close=lambda: None,
-                limit=lambda batches: within(batches, limits),
-                target=target,
-            )
-        # A limit is reported by the call, not by the first use of the rows.
-        _ = result.row_count
-        return result
+        connection, broken = self.connection, None
+        content: list[bytes] = []
+        async with connection.open(request) as answer:
+            check_arrow(answer.headers.get("Content-Type"), connection.base)
+            try:
+                async for piece in connection.pieces(answer, request):
+                    content.append(piece)
+            except OmniGraphError as error:
+                # The end of what has arrived may say why.
+                broken = error
+        try:
+            with decoding(connection.base):
+                result = result_from(
+                    io.BytesIO(b"".join(content)),
+                    close=lambda: None,
+                    limit=lambda batches: within(batches, limits),
+                    failed=lambda error: connection.late_refusal(error, request),
+                    target=target,
+                )
+            # A limit is reported by the call, not by the first use of the rows.
+            _ = result.row_count
+        except (ArrowException, ServerError) as error:
+            raise broken or error from None
+        if broken is not None:
+            raise broken
+        headers = answer.headers
+        return ResultPage(result, headers.get(CURSOR), headers.get(SNAPSHOT))
+
+    async def pages(
+        self,
+        request: Callable[[str | None], ServerRequest],
+        cursor: str | None,
+        target: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[omnigraph.ResultPage]:
+        """All pages from a cursor on, or from the beginning."""
+        while True:
+            page = await self._page(request(cursor), None, target)
+            yield page
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def stream(self, request: ServerRequest) -> AsyncIterator[dict[str, Any]]:
+        """The rows of a query one by one."""
+        self.check_open()
+        connection = self.connection
+        lines = RowLines(connection.base, lambda error: connection.late_refusal(error, request))
+        async with connection.open(request) as answer:
+            check_lines(answer.headers.get("Content-Type"), connection.base)
+            async for piece in connection.pieces(answer, request):
+                for row in lines.rows(piece):
+                    yield row
+        for row in lines.end():
+            yield row
 
     async def lines(self, request: ServerRequest) -> AsyncIterator[str]:
         """The lines of a response, without line ends."""
@@ -223,6 +273,59 @@ class AsyncRemoteQueries:
             timeout=timeout,
         )
         return await self._calls.read(request, max_rows)
+
+    @public
+    def pages(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        page_size: int = 1_000,
+        cursor: str | None = None,
+        at: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[omnigraph.ResultPage]:
+        """Run a stored query that reads, and return its rows in pages.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+
+        def request(position: str | None) -> ServerRequest:
+            return requests.stored_query(
+                name,
+                params,
+                branch,
+                at,
+                mutates=False,
+                accept=requests.ARROW_STREAM,
+                timeout=timeout,
+                page_size=page_size,
+                cursor=position,
+            )
+
+        return self._calls.pages(request, cursor)
+
+    @public
+    def stream(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Run a stored query that reads, and return its rows one by one, as JSON values.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        request = requests.stored_query(
+            name, params, branch, at, mutates=False, accept=requests.NDJSON, timeout=timeout
+        )
+        return self._calls.stream(request)
 
     @public
     async def invoke_mutation(

@@ -24,7 +24,7 @@ from omnigraph.api.arguments import (
 from omnigraph.api.engines import Engine, SparkLike
 from omnigraph.client.server import Connection
 from omnigraph.commit.commits import Commit
-from omnigraph.errors import InputError, NotFound
+from omnigraph.errors import NotFound
 from omnigraph.escaping import escape
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.progress import OnProgress
@@ -34,11 +34,12 @@ from omnigraph.remote.calls import RemoteCalls
 from omnigraph.remote.documents import BranchTables
 from omnigraph.remote.load_bodies import LoadBody, started
 from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
+from omnigraph.remote.reads import RemoteReads
 from omnigraph.remote.states import StateRef
-from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
+from omnigraph.remote.unserved import not_served, refuse_arguments
 
 
-class RemoteGraph:
+class RemoteGraph(RemoteReads):
     """A graph behind a server, from ``omnigraph.connect``. Safe to share between threads."""
 
     def __init__(self, connection: Connection, *, owns_connection: bool = True) -> None:
@@ -180,55 +181,6 @@ class RemoteGraph:
         return documents.head_of(tables, newest)
 
     # -- queries -------------------------------------------------------------------------
-
-    @public
-    def query(
-        self,
-        source: QuerySource,
-        name: str | None = None,
-        params: Params | None = None,
-        branch: str = "main",
-        snapshot: omnigraph.RemoteSnapshot | None = None,
-        *,
-        at: datetime | str | None = None,
-        engine: Engine = "auto",
-        spark: SparkLike = None,
-        timeout: float | None = None,
-        max_rows: int | None = None,
-        cancel: omnigraph.Cancel | None = None,
-    ) -> omnigraph.Result:
-        """Run a query that reads, on one snapshot; see ``Graph.query``.
-
-        ``timeout`` (seconds) limits the time of the whole response. The limits of the server apply
-        as well.
-
-        Raises:
-            QueryError: the query is invalid, or changes the graph.
-            ParameterError: a parameter is missing or does not fit.
-            LimitExceeded: a limit was reached, here or in the server.
-            NotFound: the query, branch or commit does not exist.
-            PolicyDenied: the token does not allow it.
-        """
-        refuse_engine("query", engine, spark)
-        if snapshot is not None:
-            if at is not None or branch != "main":
-                raise InputError("pass only one of branch, snapshot and at")
-            return snapshot.query(
-                source, name, params, timeout=timeout, max_rows=max_rows, cancel=cancel
-            )
-        from omnigraph.remote.snapshot import run_read
-
-        commit = self.calls.find_commit(StateRef.of(branch, None, None, None, at))
-        request = requests.read_query(
-            requests.query_source(source),
-            name,
-            params,
-            branch if commit is None else None,
-            commit,
-            accept=requests.ARROW_STREAM,
-            timeout=timeout,
-        )
-        return run_read(self.calls, request, timeout, max_rows, cancel)
 
     @public
     def mutate(

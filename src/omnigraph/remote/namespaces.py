@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import omnigraph
 from omnigraph.api.arguments import Actor, Label, Params, SchemaSource, public
+from omnigraph.client.server import ServerRequest
 from omnigraph.remote import documents, requests
 from omnigraph.remote.calls import RemoteCalls
 from omnigraph.remote.unserved import refuse_arguments
@@ -159,6 +161,66 @@ class RemoteQueries:
             timeout=timeout,
         )
         return run_read(self._calls, request, timeout, max_rows, cancel)
+
+    @public
+    def pages(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        page_size: int = 1_000,
+        cursor: str | None = None,
+        at: str | None = None,
+        timeout: float | None = None,
+        cancel: omnigraph.Cancel | None = None,
+    ) -> Iterator[omnigraph.ResultPage]:
+        """Run a stored query that reads, and return its rows in pages; see ``RemoteGraph.pages``.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+            InvalidCursor: the cursor is too old, or belongs to another query or other parameters.
+        """
+        from omnigraph.read.limits import Limits
+        from omnigraph.remote.streams import read_pages
+
+        def request(position: str | None) -> ServerRequest:
+            return requests.stored_query(
+                name,
+                params,
+                branch,
+                at,
+                mutates=False,
+                accept=requests.ARROW_STREAM,
+                timeout=timeout,
+                page_size=page_size,
+                cursor=position,
+            )
+
+        limits = partial(Limits, timeout, None, None, cancel)
+        return read_pages(self._calls, request, cursor, limits)
+
+    @public
+    def stream(
+        self,
+        name: str,
+        params: Params | None = None,
+        branch: str | None = None,
+        *,
+        at: str | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Run a stored query that reads, and return its rows one by one, as JSON values.
+
+        Raises:
+            NotFound: there is no such query, or the token does not allow to invoke it.
+        """
+        from omnigraph.remote.streams import stream_rows
+
+        request = requests.stored_query(
+            name, params, branch, at, mutates=False, accept=requests.NDJSON, timeout=timeout
+        )
+        return stream_rows(self._calls, request)
 
     @public
     def invoke_mutation(

@@ -29,11 +29,14 @@ def read_query(
     *,
     accept: str | None = None,
     timeout: float | None = None,
+    page_size: int | None = None,
+    cursor: str | None = None,
 ) -> ServerRequest:
     """A query that reads."""
     body = {
         "query": source.text,
         **_given(name=name, params=plain_params(params), branch=_branch(branch), snapshot=snapshot),
+        **_given(page_size=page_size, cursor=cursor),
     }
     headers = {} if accept is None else {"Accept": accept}
     return ServerRequest(
@@ -75,10 +78,13 @@ def stored_query(
     accept: str | None = None,
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    page_size: int | None = None,
+    cursor: str | None = None,
 ) -> ServerRequest:
     """A query that the server has under a name."""
     body = {
         **_given(params=plain_params(params), branch=_branch(branch), snapshot=snapshot),
+        **_given(page_size=page_size, cursor=cursor),
         "expect_mutation": mutates,
     }
     sent = {**({} if accept is None else {"Accept": accept}), **(headers or {})}

@@ -9,7 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.client.http import NoResponse, OpenResponse
-from omnigraph.client.server import ServerRequest, no_response, unexpected_response
+from omnigraph.client.server import (
+    Connection,
+    ServerRequest,
+    no_response,
+    unexpected_response,
+)
 from omnigraph.errors import Cancelled, InputError, RowLimitExceeded, ServerError
 from omnigraph.read.limits import Limits
 from omnigraph.result.result import Result
@@ -42,17 +47,22 @@ class _Body(io.RawIOBase):
 
 def streamed_result(
     answer: OpenResponse,
-    base: str,
+    connection: Connection,
     request: ServerRequest,
     limits: Limits,
     target: Mapping[str, str] | None = None,
 ) -> Result:
     """The rows of an open response."""
+    base = connection.base
     try:
         check_arrow(answer.headers.get("Content-Type"), base)
         body = io.BufferedReader(_Body(answer, base, request), 1 << 16)
         return result_from(
-            body, close=answer.close, limit=lambda batches: within(batches, limits), target=target
+            body,
+            close=answer.close,
+            limit=lambda batches: within(batches, limits),
+            failed=lambda content: connection.late_refusal(content, request),
+            target=target,
         )
     except InputError:
         answer.close()

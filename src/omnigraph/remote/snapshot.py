@@ -383,7 +383,7 @@ def run_read(
     limits = Limits(timeout, max_rows, None, cancel)
     check_limits(limits)
     answer = calls.connection.open(request)
-    return streamed_result(answer, calls.connection.base, request, limits, target)
+    return streamed_result(answer, calls.connection, request, limits, target)
 
 
 def read_document(

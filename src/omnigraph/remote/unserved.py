@@ -18,7 +18,6 @@ GRAPH: Mapping[str, str] = {
     "storage_options": "the storage of the server",
     "prepare": "prepared queries; use stored queries",
     "prepare_mutation": "prepared mutations; use stored queries",
-    "pages": "pages of rows",
     "indexes": "indexes",
     "embeddings": "embeddings",
     "maintenance": "maintenance",

@@ -104,6 +104,7 @@ class _Exchange:
         self._call: Call | None = None
         self._status = _LEFT
         self._has_started = False
+        self._reply: Reply | None = None
         self._echoes_version = False
         self._patience = patience
         self._look_ups = look_ups
@@ -316,7 +317,7 @@ class _Exchange:
     # -- the response ------------------------------------------------------------------------
 
     async def _respond(self, reply: Reply) -> None:
-        route = self._route
+        route, self._reply = self._route, reply
         headers = [*reply.headers]
         if reply.status != _NOT_MODIFIED:
             headers.insert(0, ("content-type", reply.content_type))
@@ -394,7 +395,13 @@ class _Exchange:
         if isinstance(error, OmniGraphError) and failure.status == 500:
             self._log_fault(error)
         if self._has_started:
-            # Only a broken connection tells the client that the body is incomplete.
+            # Only a broken connection tells every client that the body is incomplete.
+            if self._reply is not None and self._reply.failed is not None:
+                last = self._reply.failed(_with_status(failure))
+                with contextlib.suppress(OSError):
+                    await self._send(
+                        {"type": "http.response.body", "body": last, "more_body": True}
+                    )
             raise error
         await self._send_failure(failure)
 
@@ -439,6 +446,11 @@ class _Exchange:
             query=text,
             query_name=name,
         )
+
+
+def _with_status(failure: ErrorResponse) -> bytes:
+    """The body of an error with its status, which came too late for the head of the response."""
+    return b'{"status":%d,%b' % (failure.status, msgspec.json.encode(failure.body)[1:])
 
 
 def _decoded_body(route: Route, content: bytes) -> Any:

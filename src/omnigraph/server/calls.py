@@ -185,6 +185,8 @@ class Reply:
     """Further pieces of the body; a failure in it breaks the connection."""
     length: int | None = None
     """The length of the whole body, if it is known but not all of it is here."""
+    failed: Callable[[bytes], bytes] | None = None
+    """The last piece of a body that fails; gets the error as JSON."""
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> Reply:

@@ -107,6 +107,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "graph_not_found": ("404", "no such graph is served"),
     "blob_is_null": ("404", "the property of the node or edge is null"),
     "query_not_found": ("404", "there is no such stored query"),
+    "not_acceptable": ("406", "the client accepts no content type of the response, see `Accept`"),
     "method_not_allowed": ("405", "the path has operations of other methods, see `Allow`"),
     "head_timeout": ("408", "the request line and headers did not arrive in time"),
     "body_timeout": ("408", "the body did not arrive in time"),
@@ -268,7 +269,7 @@ def _typed_members(error: OmniGraphError) -> dict[str, Any]:
         case errors.PreconditionFailed() if "expected" in details:
             failure = PreconditionFailureOutput(details["expected"], details.get("actual"))
             return {"precondition_failure": failure}
-        case errors.ViewChanged():
+        case errors.ViewChanged() if details.get("cursor") != "page":
             return {"change_feed_gap": ChangeFeedGapOutput(None, None)}
         case errors.HistoryGone() if "oldest_cursor" in details:
             gap = ChangeFeedGapOutput(details.get("commit_id"), details["oldest_cursor"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 _PHRASES = {
     "pass allow_local_files=True to store the content of files that the data names": "send the "
     "content of the file itself, as 'base64:…'",
-    "add a limit to the query, or raise max_rows": "add a limit to the query; the operator of the "
-    "server sets the maximum",
+    "add a limit to the query, or raise max_rows": "add a limit to the query, or read it in pages "
+    "with page_size; who may `export` gets more rows as NDJSON or Arrow",
     "filter earlier, return less, or raise max_memory": "filter earlier, or return less",
     "narrow the pattern, or allow more time": "narrow the pattern; the operator of the server "
     "sets the time",

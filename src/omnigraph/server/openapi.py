@@ -28,6 +28,7 @@ TEXTS = {
     403: "The actor may not do this",
     404: "The graph, branch, commit or query does not exist",
     405: "The operation has another method",
+    406: "The client accepts none of the content types",
     408: "The body did not arrive in time",
     409: "The request conflicts with the state of the graph",
     410: "The state was removed by cleanup",

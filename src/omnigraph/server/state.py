@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from starlette.types import ASGIApp
 
+from omnigraph.api.cursor_keys import StoredCursorKeys
 from omnigraph.api.graph import Graph
 from omnigraph.errors import CommitNotFound, PolicyDenied
 from omnigraph.identity import Identity
@@ -89,6 +90,8 @@ class ServedGraph:
         self.queries = queries
         self.uri = graph.uri
         self._invoked = Graph(graph._handle.with_queries(queries))
+        self.cursor_keys = StoredCursorKeys(graph._handle.store.objects)
+        """Sign the cursors of pages, in all processes that serve the graph."""
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._refreshed = -math.inf
 

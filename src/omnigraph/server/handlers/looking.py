@@ -10,7 +10,6 @@ from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
 from omnigraph.lang.values.columns import json_values
 from omnigraph.read.limits import Limits
 from omnigraph.server.calls import Call, Reply
-from omnigraph.server.handlers.reading import preferred_form
 from omnigraph.server.handlers.states import state_of
 from omnigraph.server.models.history import (
     EntityOutput,
@@ -21,6 +20,7 @@ from omnigraph.server.models.history import (
     NeighbourParameters,
     NeighboursOutput,
 )
+from omnigraph.server.row_replies import preferred_form
 
 _FEW = 100
 

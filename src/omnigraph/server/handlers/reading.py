@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
+from omnigraph.api.handle import SnapshotContext
+from omnigraph.api.paging import PagedRead, Resolve, branch_state, fixed_state, read_page
 from omnigraph.api.point_reads import NewestResult, find_in_memory, query_newest
+from omnigraph.api.query import run_query
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import missing_commit
 from omnigraph.commit.rows import FORMAT_VERSION
-from omnigraph.errors import InputError, OmniGraphError
+from omnigraph.errors import CommitNotFound, InputError, OmniGraphError
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query.parser import read_queries, select_query
 from omnigraph.policy.actions import Action
-from omnigraph.read.limits import Limits
-from omnigraph.result.result import JsonForm, Result
-from omnigraph.result.wire import ARROW_STREAM, stream_of
-from omnigraph.server.calls import NDJSON, Call, Headers, Reply
+from omnigraph.read.limits import Limits, Waited
+from omnigraph.server.calls import JSON, NDJSON, Call, Headers, Reply
 from omnigraph.server.models.requests import ExportRequest, QueryRequest, ReadRequest
 from omnigraph.server.models.responses import (
-    ReadOutput,
-    ReadTargetOutput,
     SchemaOutput,
     SnapshotOutput,
     SnapshotTableOutput,
 )
+from omnigraph.server.row_replies import (
+    SNAPSHOT,
+    Rows,
+    preferred_form,
+    read_output,
+    row_type,
+    rows_reply,
+)
 
 MAIN = "main"
-SNAPSHOT = "omnigraph-snapshot"
-"""The header that names the commit whose state is exported."""
-_PREFERENCE = "integers=string"
+PAGE_ROWS = 1_000
+"""The rows of a page if a cursor comes without a size."""
 _EXPORT_PIECE = 128 << 10
 
 
@@ -78,38 +86,76 @@ def run_read(
     call: Call, request: QueryRequest, *, is_frozen: bool = False, stored: str | None = None
 ) -> Reply:
     """The rows of a query, read from one snapshot; ``stored`` is the name of a stored query."""
-    limits = _limits(call)
+    content_type = JSON if is_frozen else row_type(call)
+    if request.page_size is not None or request.cursor is not None:
+        return _page(call, request, content_type, stored)
+    handle, branch, waited = call.graph._handle, request.branch or MAIN, Waited()
+    snapshot = None
+    if request.snapshot is not None:
+        snapshot = snapshot_of(call, None, request.snapshot, query=stored)
+        branch = snapshot.branch
+    limits, on_row_cap = _limits(call, waited), None
+    if content_type != JSON and _may_export(call, branch, stored):
+        limits = replace(limits, max_rows=None)
+        on_row_cap = partial(call.require, "export", branch, query=stored)
+    query = request.query, request.name, request.params
+    if snapshot is None:
+        newest = query_newest(handle, branch, *query, limits)
+    else:
+        resolve = partial(fixed_state(snapshot._context), None)
+        result = run_query(handle, resolve, *query, limits, "local", None)
+        newest = NewestResult(result, snapshot.commit_id)
+    rows = Rows(newest.result, newest.commit_id, None, waited, on_row_cap)
+    return rows_reply(call, rows, content_type, is_frozen=is_frozen)
+
+
+def _may_export(call: Call, branch: str, stored: str | None) -> bool:
+    """Whether the actor may have more rows than the cap; asked again, and logged, if there are."""
+    access = call.state.access
+    return access.decide(call.graph_id, call.identity, "export", branch, query=stored).allowed
+
+
+def _page(call: Call, request: QueryRequest, content_type: str, stored: str | None) -> Reply:
+    """One page of the rows, from the state of the first page."""
+    handle = call.graph._handle
     if request.snapshot is None:
-        newest = query_newest(
-            call.graph._handle,
-            request.branch or MAIN,
-            request.query,
-            request.name,
-            request.params,
-            limits,
-        )
+        resolve = _following(call, branch_state(handle, request.branch or MAIN))
     else:
         snapshot = snapshot_of(call, None, request.snapshot, query=stored)
-        result = snapshot.query(
-            request.query,
-            request.name,
-            request.params,
-            engine="local",
-            timeout=limits.timeout,
-            max_rows=limits.max_rows,
-            max_memory=limits.max_memory,
-            cancel=call.cancel,
-        )
-        newest = NewestResult(result, snapshot.commit_id)
-    if not is_frozen and accepts_arrow(call):
-        pieces = stream_of(newest.result)
-        return Reply(next(pieces), content_type=ARROW_STREAM, stream=pieces)
-    return _rows_reply(call, newest, is_frozen)
+        resolve = fixed_state(snapshot._context)
+    # A stored query is its text: a changed one has no old cursors.
+    state = request.branch or MAIN, request.snapshot, stored
+    source = Source("<query>", request.query)
+    read = PagedRead(source, request.name, request.params, resolve, state)
+    limits = _limits(call)
+    size = request.page_size or PAGE_ROWS
+    if limits.max_rows is not None:
+        size = min(size, limits.max_rows)
+    page = read_page(handle, read, size, request.cursor, call.serving.cursor_keys, limits)
+    rows = Rows(page.result, page.position.commit, page.cursor())
+    return rows_reply(call, rows, content_type)
+
+
+def _following(call: Call, resolve: Resolve) -> Resolve:
+    """Finds a commit that another process has made, though the storage lists it late."""
+
+    def find(commit: str | None) -> SnapshotContext:
+        try:
+            return resolve(commit)
+        except CommitNotFound:
+            if commit is None:
+                raise
+            call.serving.see(commit)
+            return resolve(commit)
+
+    return find
 
 
 def run_in_memory(call: Call, request: QueryRequest, *, is_frozen: bool = False) -> Reply | None:
     """The rows of a query that needs nothing but memory; ``None`` if it needs more."""
-    if request.snapshot is not None or (not is_frozen and accepts_arrow(call)):
+    if (request.snapshot, request.page_size, request.cursor) != (None, None, None):
+        return None
+    if not is_frozen and row_type(call) != JSON:
         return None
     newest = find_in_memory(
         call.graph._handle,
@@ -119,27 +165,16 @@ def run_in_memory(call: Call, request: QueryRequest, *, is_frozen: bool = False)
         request.params,
         _limits(call),
     )
-    return None if newest is None else _rows_reply(call, newest, is_frozen)
-
-
-def _limits(call: Call) -> Limits:
-    limits = call.state.config.limits
-    return Limits(limits.timeout, limits.max_rows, limits.max_memory, call.cancel)
-
-
-def _rows_reply(call: Call, newest: NewestResult, is_frozen: bool) -> Reply:
+    if newest is None:
+        return None
     form, headers = preferred_form(call)
     output = read_output(newest.result, form, UNSET if is_frozen else newest.commit_id)
     return Reply.json(output, headers=headers)
 
 
-def accepts_arrow(call: Call) -> bool:
-    """Whether the client asks for rows as an Arrow stream."""
-    given = call.headers.all("accept")
-    if not given:
-        return False
-    accepted = b",".join(given).decode("latin-1").lower()
-    return any(part.partition(";")[0].strip() == ARROW_STREAM for part in accepted.split(","))
+def _limits(call: Call, waited: Waited | None = None) -> Limits:
+    limits = call.state.config.limits
+    return Limits(limits.timeout, limits.max_rows, limits.max_memory, call.cancel, waited=waited)
 
 
 def snapshot_of(
@@ -179,28 +214,6 @@ def _require_visible(call: Call, commit: str, action: Action, query: str | None)
             if row.commit_id == commit and row.branch in allowed:
                 return
     raise missing_commit(commit)
-
-
-def read_output(
-    result: Result, form: JsonForm, commit_id: str | UnsetType | None = UNSET
-) -> ReadOutput:
-    """A result in the form of the contract."""
-    rows = result.json_rows(form)
-    target = ReadTargetOutput(result.target.get("branch"), result.target.get("snapshot"))
-    return ReadOutput(
-        result.query_name, target, len(rows), rows, result.columns or UNSET, commit_id
-    )
-
-
-def preferred_form(call: Call) -> tuple[JsonForm, Headers]:
-    """How to write integers that JavaScript would round."""
-    given = call.headers.all("prefer")
-    if not given:
-        return "native", ()
-    wanted = b",".join(given).decode("latin-1").lower()
-    if _PREFERENCE in (part.strip() for part in wanted.replace(";", ",").split(",")):
-        return "sdk", (("preference-applied", _PREFERENCE),)
-    return "native", ()
 
 
 def _is_mutation(request: QueryRequest) -> bool:

@@ -84,6 +84,8 @@ def authorize_invoke(call: Call) -> None:
         return
     if request.snapshot is not None:
         raise InputError("stored mutation cannot target a snapshot")
+    if request.page_size is not None or request.cursor is not None:
+        raise InputError("a stored mutation has no pages")
     call.require("change", request.branch or MAIN, query=name)
 
 
@@ -145,7 +147,15 @@ def _log(call: Call, stored: RegisteredQuery) -> None:
 
 def _read_request(call: Call, stored: RegisteredQuery) -> QueryRequest:
     given = _request(call)
-    return QueryRequest(stored.text, stored.name, given.params, given.branch, given.snapshot)
+    return QueryRequest(
+        stored.text,
+        stored.name,
+        given.params,
+        given.branch,
+        given.snapshot,
+        given.page_size,
+        given.cursor,
+    )
 
 
 def invokes_write(

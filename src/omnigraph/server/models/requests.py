@@ -24,6 +24,9 @@ class QueryRequest(msgspec.Struct, frozen=True):
     params: Any = None
     branch: str | None = None
     snapshot: str | None = None
+    page_size: Limit | None = None
+    cursor: str | None = None
+    """That of the page before, with otherwise the same members."""
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
@@ -79,6 +82,9 @@ class InvokeStoredQueryRequest(msgspec.Struct, frozen=True):
     branch: str | None = None
     snapshot: str | None = None
     expect_mutation: bool | None = None
+    page_size: Limit | None = None
+    cursor: str | None = None
+    """That of the page before, with otherwise the same members."""
 
 
 class IngestRequest(msgspec.Struct, frozen=True):

@@ -95,6 +95,8 @@ class ReadOutput(msgspec.Struct, frozen=True):
     rows: list[Json]
     columns: list[str] | UnsetType = UNSET
     graph_commit_id: str | UnsetType | None = UNSET
+    cursor: str | UnsetType = UNSET
+    """Of the next page; absent from the last one, and without pages."""
 
 
 class SnapshotTableOutput(msgspec.Struct, frozen=True):

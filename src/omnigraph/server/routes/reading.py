@@ -49,7 +49,8 @@ READ_ROUTES: tuple[Route, ...] = (
         in_memory=reading.query_in_memory,
         request=requests.QueryRequest,
         response=responses.ReadOutput,
-        other_types=(ARROW_STREAM,),
+        other_types=(NDJSON, ARROW_STREAM),
+        statuses=(406,),
     ),
     of_graph(
         "POST",
@@ -107,8 +108,8 @@ READ_ROUTES: tuple[Route, ...] = (
         operation="invoke_query",
         summary="Run a stored query",
         response=responses.ReadOutput | responses.ChangeOutput,
-        other_types=(ARROW_STREAM,),
-        statuses=(409,),
+        other_types=(NDJSON, ARROW_STREAM),
+        statuses=(406, 409),
     ),
     _invoke(
         path="/queries/{name}/if-graph-commit",
