@@ -438,8 +438,8 @@ def agent_protocol_only_in_mcp(module: Module) -> Iterator[str]:
 
 
 def environment_only_in_settings(module: Module) -> Iterator[str]:
-    """Only ``settings`` reads the environment."""
-    if module.name == f"{PACKAGE}.settings":
+    """Only ``settings`` reads the environment, and the module that sends all of it elsewhere."""
+    if module.name in (f"{PACKAGE}.settings", f"{PACKAGE}.cli.warm.client"):
         return
     yield from _uses_of(module, "os", ENVIRONMENT, "only settings reads the environment")
 

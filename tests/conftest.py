@@ -15,6 +15,7 @@ pytest_plugins = [
     "tests.passed_tests",
     "tests.sampling",
     "tests.s3.fixtures",
+    "tests.warm_commands",
 ]
 # For doctests every module is imported; this one does its work then.
 collect_ignore = ["fork_server_preload.py"]

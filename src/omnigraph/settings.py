@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
 
@@ -17,6 +18,28 @@ T = TypeVar("T")
 
 _OPENBLAS_TIMEOUT = "OPENBLAS_THREAD_TIMEOUT"
 _TRUE = frozenset({"1", "true", "yes", "on"})
+_ENVIRON: ContextVar[Mapping[str, str] | None] = ContextVar("environ", default=None)
+
+
+def environment() -> Mapping[str, str]:
+    """The environment of this process, or of the command that this thread runs for another one."""
+    own = _ENVIRON.get()
+    return os.environ if own is None else own
+
+
+@contextmanager
+def environment_of(environ: Mapping[str, str]) -> Iterator[None]:
+    """Read the settings of another process in this thread: of a command that this one runs for it.
+
+    >>> with environment_of({"OMNIGRAPH_DEBUG": "1"}):
+    ...     Settings.from_environ().debug
+    True
+    """
+    token = _ENVIRON.set(environ)
+    try:
+        yield
+    finally:
+        _ENVIRON.reset(token)
 
 
 def save_memory() -> None:
@@ -141,6 +164,15 @@ number from 1 on
 
     terminal = _text("TERM")
     """The kind of terminal; ``dumb`` disables colours and progress bars."""
+
+    warm = _choice("OMNIGRAPH_WARM", "auto", "off")
+    """Whether commands on local graphs run in the warm process of this user, if there is one."""
+
+    warm_idle_seconds = _whole("OMNIGRAPH_WARM_IDLE_SECONDS", 900, least=1)
+    """The warm process ends when it has had nothing to do for so long."""
+
+    user_runtime = _text("XDG_RUNTIME_DIR")
+    """The directory of this user's sockets; the warm process has its own in it."""
 
     pager = _text("PAGER")
     """The program that shows long output on a terminal; ``less`` when empty."""
@@ -276,7 +308,7 @@ number from 1 on
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """The settings of this process, or those of the given mapping."""
-        values = os.environ if environ is None else environ
+        values = environment() if environ is None else environ
         texts = {name: values.get(name, "").strip() for name in cls.variables()}
         return cls({name: text for name, text in texts.items() if text})
 
@@ -313,7 +345,7 @@ number from 1 on
         >>> Settings.server_token("my-lab", {"OMNIGRAPH_TOKEN_MY_LAB": " abc "})
         'abc'
         """
-        values = os.environ if environ is None else environ
+        values = environment() if environ is None else environ
         return values.get(f"OMNIGRAPH_TOKEN_{name.upper().replace('-', '_')}", "").strip()
 
     @staticmethod
@@ -323,7 +355,7 @@ number from 1 on
         >>> Settings.referenced("LAB_KEY", {"LAB_KEY": " abc "})
         'abc'
         """
-        values = os.environ if environ is None else environ
+        values = environment() if environ is None else environ
         return values.get(name, "").strip()
 
     def operator_directory(self) -> str | None:

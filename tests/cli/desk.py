@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import cli
+from tests.warm_commands import main
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Desk:
         piped = io.TextIOWrapper(io.BytesIO(stdin.encode("utf-8")), "utf-8")
         self._patch.setattr("sys.stdin", piped)
         self._capsys.readouterr()
-        code = cli.main(list(arguments))
+        code = main(list(arguments))
         out, err = self._capsys.readouterr()
         assert "internal error" not in err, err
         return Done(code, out, err)

@@ -39,6 +39,8 @@ READ = "query q() { match { $p: Person } return { $p.name } }"
 WRITE = 'query w() { insert Person { name: "New" } }'
 SERVED = ("alias", "graphs list")
 """Their work is tested beside a server, in test_remote."""
+STARTING = ("warm start", "warm stop")
+"""Their work is tested with a process of their own, in test_warm."""
 PROCESSES = 2
 """So many commands are processes in a quick run, for each way to end."""
 NOTHING: tuple[str, ...] = ()
@@ -279,6 +281,9 @@ CASES = {
         ("lab", "--json"), ("lab2",), ("server", "credentials_path", "declared"), stdin=b"token\n"
     ),
     "logout": Case(("lab", "--json"), None, ("server", "credentials_path")),
+    "warm start": Case(("--json",), ("--graph", "g")),
+    "warm status": Case(("--json",), ("--graph", "g"), ("running",)),
+    "warm stop": Case(("--json",), ("--graph", "g")),
     "completion": Case(("bash",), None, text="omnigraph"),
     "version": Case(("--quiet",), ("--graph", "g"), text="internal-schema 4"),
 }
@@ -362,7 +367,7 @@ def parametrized(names: Iterable[str]) -> pytest.MarkDecorator:
     )
 
 
-@parametrized(name for name in CASES if name not in SERVED)
+@parametrized(name for name in CASES if name not in (*SERVED, *STARTING))
 def test_a_command_works(workspace, name):
     call, ids = workspace
     case = CASES[name]

@@ -298,6 +298,9 @@ CASES: dict[str, list[tuple[str, ...]]] = {
     "mcp": [("--store", "<TEXT>"), (G, "--queries", "<TEXT>"), (G, "--max-rows", "<TEXT>")],
     "login": [("<TEXT>", "--token", "t"), ("lab", "--token", "<TEXT>")],
     "logout": [("<TEXT>",)],
+    "warm start": [("<TEXT>",), ("--as", "<TEXT>")],
+    "warm status": [("<TEXT>",), ("--as", "<TEXT>")],
+    "warm stop": [("<TEXT>",), ("--as", "<TEXT>")],
     "completion": [("<TEXT>",), ("bash", "--line", "omnigraph query --profile ")],
     "version": [("<TEXT>",)],
 }

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from omnigraph.cli import main
+from tests.warm_commands import main
 
 
 class Workspace:

@@ -82,7 +82,7 @@ def source_of(given: str | os.PathLike[str], name: str, *, local_files: bool = T
         return Source(name, refuse_path(name.strip("<>"), given))
     if isinstance(given, str) and ("{" in given or "\n" in given or _is_blank_line(given)):
         return Source(name, given)
-    path = Path(given)
+    path = given if isinstance(given, Path) else Path(given)
     try:
         return Source(os.fspath(given), path.read_text("utf-8"))
     except OSError as error:

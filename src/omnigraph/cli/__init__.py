@@ -39,6 +39,11 @@ def _run_as_program(arguments: list[str]) -> int:
     occupy_closed()
     if version_text(arguments) is not None:
         return _run(arguments)
+    from omnigraph.cli.warm.client import run_warm
+
+    code = run_warm(arguments)
+    if code is not None:
+        return code
     separate_stderr()
     import gc
 

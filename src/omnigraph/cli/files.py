@@ -5,12 +5,13 @@ Every failure is reported in one line that names the file.
 
 from __future__ import annotations
 
+import io
 import os
-import sys
 import tempfile
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import BinaryIO
 
+from omnigraph.cli.command_context import current, stdin
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
 from omnigraph.lang.diagnostics import Source
@@ -22,7 +23,7 @@ STDIN_NAME = "<stdin>"
 def read_source(path: str) -> Source:
     """Read a file, under the name the user gave."""
     try:
-        data = Path(path).read_bytes()
+        data = input_file(path).read_bytes()
     except (OSError, ValueError) as error:
         raise InputError(_unreadable(path, error)) from error
     return Source(path, _decode(path, data))
@@ -40,7 +41,7 @@ def read_bytes(path: str) -> bytes:
     if path == STDIN:
         return stdin_stream().read()
     try:
-        return Path(path).read_bytes()
+        return input_file(path).read_bytes()
     except (OSError, ValueError) as error:
         raise InputError(_unreadable(path, error)) from error
 
@@ -50,16 +51,59 @@ def text_or_path(path: str) -> str | Path:
 
     A pipe, such as ``<(...)`` in a shell, can be read only once.
     """
-    if path == STDIN or Path(path).is_fifo():
+    if path == STDIN or input_file(path).is_fifo():
         # The newline marks it as a text, whatever it looks like.
         return f"{read_text(path).text}\n"
-    return Path(path)
+    return input_file(path)
+
+
+def input_file(path: str) -> Path:
+    """A file to read; a command that runs for another process has opened it there."""
+    context = current()
+    return Path(path) if context is None else context.inputs[str(Path(path))]
+
+
+def load_data(path: str) -> str | BinaryIO:
+    """Data for a load: the path, or the file that the process of the command has opened."""
+    context = current()
+    return path if context is None else context.inputs[str(Path(path))].stream(path)
+
+
+class InputFile(PosixPath):
+    """A regular file that the process of the command has opened; its path is only its name."""
+
+    descriptor: int
+
+    @classmethod
+    def of(cls, path: str, descriptor: int) -> InputFile:
+        file = cls(path)
+        file.descriptor = descriptor
+        return file
+
+    def is_fifo(self) -> bool:
+        return False
+
+    def read_bytes(self) -> bytes:
+        with open(self.descriptor, "rb", closefd=False) as stream:
+            stream.seek(0)
+            return stream.read()
+
+    def read_text(self, encoding: str | None = None, *_: object, **__: object) -> str:
+        return self.read_bytes().decode(encoding or "utf-8")
+
+    def stream(self, name: str) -> BinaryIO:
+        """The bytes of the file, under the name that the user gave."""
+        raw = io.FileIO(self.descriptor, "rb", closefd=False)
+        raw.name = name
+        raw.seek(0)
+        return io.BufferedReader(raw)
 
 
 def stdin_stream() -> BinaryIO:
-    if sys.stdin is None:
+    stream = stdin()
+    if stream is None:
         raise InputError(f"{STDIN_NAME}: closed")
-    return sys.stdin.buffer
+    return stream.buffer
 
 
 def replace_text(path: str, text: str) -> None:

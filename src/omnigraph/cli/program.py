@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
+from omnigraph.cli.command_context import current, query_cancel
 from omnigraph.cli.flags import Capability, UsageError, check_flags, fill_global_flags
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.hints import hint_for_options, message_for_options
 from omnigraph.cli.parser import build_parser, rewrite
 from omnigraph.errors import (
+    Cancelled,
     Conflict,
     LanguageError,
     MergeConflicts,
@@ -70,6 +72,10 @@ def _run(arguments: list[str]) -> int:
         )
     except (KeyboardInterrupt, terminal.ReaderGone, terminal.OutputFailed):
         raise
+    except Cancelled as error:
+        if query_cancel() is None:
+            return report_error(error)
+        raise KeyboardInterrupt from error
     except BaseException as error:
         # Includes a panic of a Rust library, which is not an Exception.
         return report_error(error)
@@ -81,8 +87,15 @@ def show_engine_warnings() -> Iterator[None]:
     """Print warnings that the engine logs while a command runs."""
     import logging
 
+    own = current()
+
+    def emit(record: logging.LogRecord) -> None:
+        # A process that runs several commands logs for all of them.
+        if current() is own:
+            terminal.warn(record.getMessage())
+
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: terminal.warn(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = emit  # type: ignore[method-assign]
     engine = logging.getLogger("omnigraph")
     engine.addHandler(handler)
     try:

@@ -50,6 +50,7 @@ _FAMILIES = {
     "cluster": "declare graphs, queries and policies, and apply them",
     "queries": "list and check the applied stored queries of a cluster",
     "profile": "show the profiles of the configuration",
+    "warm": "start and stop the warm process",
 }
 
 
@@ -166,6 +167,9 @@ _ENTRIES = (
     ("serve", DIRECT, "URI", "serve a graph over HTTP"),
     ("mcp", DIRECT, "URI --as", "serve a graph to an agent, over standard input and output"),
     ("shell", ANY, "URI --as", "open an interactive shell on a graph"),
+    ("warm start", LOCAL, "--json", "start a process that runs commands on local graphs faster"),
+    ("warm status", LOCAL, "--json", "show whether the warm process runs"),
+    ("warm stop", LOCAL, "--json", "end the warm process, after the commands that run"),
     ("completion", LOCAL, "", "print the Tab completion script of a shell"),
     ("version", LOCAL, "", "show the version and the storage format"),
 )

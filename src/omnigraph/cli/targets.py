@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from omnigraph.cli.command_context import current, stdin
 from omnigraph.cli.operator_config import OperatorConfig, load_operator_config
 from omnigraph.cli.output import terminal
 from omnigraph.cli.scopes import ServerAddress, is_local, resolve_address
@@ -81,6 +81,12 @@ def open_graph(
             yield cast("Graph", remote), target
         return
     uri = target.address
+    context = current()
+    if context is not None:
+        with context.open_graph(uri, mode, target.actor) as graph:
+            _note_recovered(graph)
+            yield graph, target
+        return
     # The import creates many long-lived objects; collecting among them only costs time.
     was_on = gc.isenabled()
     gc.disable()
@@ -90,9 +96,13 @@ def open_graph(
         if was_on:
             gc.enable()
     with Graph.open(uri, mode, actor=target.actor, queries=queries) as graph:
-        for recovery in graph.recovered:
-            terminal.note(f"note: an interrupted write was recovered first ({recovery.kind})")
+        _note_recovered(graph)
         yield graph, target
+
+
+def _note_recovered(graph: Graph) -> None:
+    for recovery in graph.recovered:
+        terminal.note(f"note: an interrupted write was recovered first ({recovery.kind})")
 
 
 @contextmanager
@@ -153,7 +163,7 @@ def require_consent(arguments: argparse.Namespace, target: GraphTarget, what: st
     """Raise unless the target is local or the user agrees to a destructive operation."""
     if target.is_local or arguments.yes:
         return
-    if getattr(arguments, "json", False) or not terminal.is_terminal(sys.stdin):
+    if getattr(arguments, "json", False) or not terminal.is_terminal(stdin()):
         raise InputError(
             f"refusing destructive {what} on '{target.uri}' without consent", hint="pass --yes"
         )

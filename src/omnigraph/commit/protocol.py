@@ -18,6 +18,7 @@ from typing import Any
 from omnigraph.commit.checked_writes import BuiltUpon, ensure_readable
 from omnigraph.commit.drift import Interrupted, drift_error
 from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.intents import report_intent
 from omnigraph.commit.metadata import CommitMetadata, count_rows, receipt_of
 from omnigraph.commit.names import branch_label, publish_lease, table_lease
 from omnigraph.commit.publisher import (
@@ -259,6 +260,7 @@ class Write:
         for steps in prepared.tables.values():
             self._store.tables.check_staged(steps)
         sidecar = self._sidecar(prepared, snapshot)
+        report_intent(self._intent.commit_id)
         if prepared.moves:
             self._store.sidecars.write(sidecar)
         reached(Failpoint.WRITE_AFTER_SIDECAR)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cli import files
+from omnigraph.cli.command_context import stdout
 from omnigraph.cli.flags import UsageError
 from omnigraph.cli.options import (
     add_branch,
@@ -82,7 +82,7 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
 
 def run_blob_get(arguments: argparse.Namespace) -> int:
     """Streams the bytes of one Blob to a file or a pipe; never to a terminal."""
-    if arguments.out is None and terminal.is_terminal(sys.stdout):
+    if arguments.out is None and terminal.is_terminal(stdout()):
         raise InputError(
             "refusing to write binary data to a terminal",
             hint="name a file with --out, or use a pipe",

@@ -111,10 +111,13 @@ def _load(
     arguments: argparse.Namespace, graph: Graph, spark: SparkConfig | None, *, is_served: bool
 ) -> tuple[LoadReceipt, int]:
     """Load the files, and index what was loaded; returns the number of indexes that were built."""
-    data: Any = arguments.data if len(arguments.data) > 1 else arguments.data[0]
     format = arguments.format
     if files.STDIN in arguments.data:
-        data, format = files.stdin_stream(), format or "ndjson"
+        data: Any = files.stdin_stream()
+        format = format or "ndjson"
+    else:
+        data = [files.load_data(path) for path in arguments.data]
+        data = data if len(data) > 1 else data[0]
     types = [text.rpartition("=") for text in arguments.type]
     for text, parts in zip(arguments.type, types, strict=True):
         if not all(parts):

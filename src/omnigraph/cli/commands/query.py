@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from omnigraph.cli import files
+from omnigraph.cli.command_context import query_cancel
 from omnigraph.cli.flags import UsageError
 from omnigraph.cli.operator_config import TEXT_FORMATS, Alias, load_operator_config
 from omnigraph.cli.options import (
@@ -83,6 +84,7 @@ def run_query(arguments: argparse.Namespace) -> int:
             spark=spark,
             timeout=arguments.timeout,
             max_rows=arguments.max_rows,
+            cancel=query_cancel(),
         )
         with result:
             show_result(result, format, layout, arguments.out)

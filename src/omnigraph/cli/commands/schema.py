@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from omnigraph.cli import files
 from omnigraph.cli.about import INTERNAL_SCHEMA
+from omnigraph.cli.command_context import absolute
 from omnigraph.cli.commands.query import parse_params
 from omnigraph.cli.operator_config import load_operator_config
 from omnigraph.cli.options import add_branch, add_switch
@@ -180,7 +181,7 @@ def run_schema_apply(arguments: argparse.Namespace) -> int:
 
     target = resolve_target(arguments)
     if not target.is_served:
-        refuse_inside_cluster(target.uri, Settings.from_environ())
+        refuse_inside_cluster(absolute(target.uri), Settings.from_environ())
     elif arguments.queries is not None:
         raise InputError("--queries is not for a server", hint="it checks its own stored queries")
     values = {} if arguments.values is None else parse_params(arguments.values, "--values")

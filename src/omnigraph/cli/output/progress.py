@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
+from omnigraph.cli.command_context import check_interrupt, stderr
 from omnigraph.cli.output import terminal
 from omnigraph.maintain.units import format_bytes
 
@@ -25,13 +26,13 @@ class ProgressBar:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._is_on = terminal.is_live(sys.stderr)
+        self._is_on = terminal.is_live(stderr())
         self._drawn = 0.0
         self._started = time.monotonic()
         self._parts: list[str] = []
         self._drawing = threading.Lock()
         self._over = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, daemon=True)
+        self._ticker = threading.Thread(target=copy_context().run, args=(self._tick,), daemon=True)
 
     def show(self, phase: str, done: int = 0, total: int = 0, detail: str = "") -> None:
         """Draw the progress, unless it was drawn very recently."""
@@ -51,6 +52,7 @@ class ProgressBar:
 
     def update(self, progress: Progress) -> None:
         """Draw the progress of an engine call; passed to it as ``on_progress``."""
+        check_interrupt()
         counts = dict(progress.detail)
         if not progress.total:
             counts = {progress.unit: progress.done, **counts}

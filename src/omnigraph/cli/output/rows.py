@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.command_context import stdout
 from omnigraph.cli.operator_config import FORMATS, OperatorConfig
 from omnigraph.cli.output import terminal
 from omnigraph.errors import InputError
@@ -170,7 +170,7 @@ def _fit(text: str, width: int, layout: Layout) -> list[str]:
 
 
 def _show_binary(result: Result, format: str, out: str | None) -> None:
-    if out is None and terminal.is_terminal(sys.stdout):
+    if out is None and terminal.is_terminal(stdout()):
         raise InputError(
             f"refusing to write {format} to a terminal",
             hint="name a file with --out, or use a pipe",

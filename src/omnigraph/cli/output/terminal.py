@@ -1,8 +1,8 @@
 """Output streams and exit codes: results on stdout, messages on stderr.
 
-Commands write only through this module. All text for people passes through ``visible``, line by
-line: no control character of a value or a name reaches a terminal or forges a line. Output for
-programs is exact.
+Commands write only through this module, to the streams of ``command_context``. All text for people
+passes through ``visible``, line by line: no control character of a value or a name reaches a
+terminal or forges a line. Output for programs is exact.
 
 A result that cannot be written is a failure (``OutputFailed``); a message that cannot be written is
 dropped.
@@ -14,11 +14,11 @@ import io
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NoReturn, TextIO
 
+from omnigraph.cli.command_context import check_interrupt, stderr, stdin, stdout
 from omnigraph.escaping import escape, escape_json
 from omnigraph.settings import Settings
 
@@ -48,7 +48,7 @@ class ReaderGone(Exception):
 
 def use_utf8() -> None:
     """Write UTF-8 whatever the locale; escape what cannot be encoded."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (stdout(), stderr()):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
@@ -74,7 +74,7 @@ def show_fields(*fields: str) -> None:
 
 def show_source(text: str) -> None:
     """Print schema or query text: exact for programs, escaped on a terminal."""
-    show_raw(escape(text, keep="\n\t") if is_terminal(sys.stdout) else text)
+    show_raw(escape(text, keep="\n\t") if is_terminal(stdout()) else text)
 
 
 def show_json(document: Any) -> None:
@@ -84,7 +84,7 @@ def show_json(document: Any) -> None:
 
 def show_json_text(text: str) -> None:
     """Print JSON text: exact for programs, with escapes on a terminal."""
-    show_raw(escape_json(text) if is_terminal(sys.stdout) else text)
+    show_raw(escape_json(text) if is_terminal(stdout()) else text)
 
 
 def show_raw(text: str) -> None:
@@ -108,29 +108,34 @@ def show_bytes(data: Any) -> None:
 
 def flush() -> None:
     """Flush stdout, so that a failure is noticed here and not at exit."""
-    if sys.stdout is None or sys.stdout.closed:
+    stream = stdout()
+    if stream is None or stream.closed:
         return
     try:
-        sys.stdout.flush()
+        stream.flush()
     except OSError as error:
         output_failed(error)
 
 
 def _output() -> TextIO:
-    if sys.stdout is None or sys.stdout.closed:
+    check_interrupt()
+    stream = stdout()
+    if stream is None or stream.closed:
         raise OutputFailed("it is closed")
-    return sys.stdout
+    return stream
 
 
 def output_failed(error: OSError) -> NoReturn:
     """Discard further output to a failed stdout, and raise."""
-    _discard(sys.stdout)
+    _discard(stdout())
     if isinstance(error, BrokenPipeError):
         raise ReaderGone from error
     raise OutputFailed(describe_os_error(error)) from error
 
 
-def _discard(stream: TextIO) -> None:
+def _discard(stream: TextIO | None) -> None:
+    if stream is None:
+        return
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -164,7 +169,7 @@ def fail(
 ) -> int:
     """Print an error on stderr and return the exit code."""
     first, *more = [text] if isinstance(text, str) else text
-    lines = [f"{paint('Error:', 'red', stream=sys.stderr)} {first}", *more]
+    lines = [f"{paint('Error:', 'red', stream=stderr())} {first}", *more]
     if hint:
         lines.append(f"hint: {hint}")
     if code:
@@ -176,7 +181,8 @@ def fail(
 def confirm(question: str) -> bool:
     """Ask on stderr; only ``y`` and ``yes`` confirm."""
     prompt(question)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    stream = stdin()
+    return stream is not None and stream.readline().strip().lower() in ("y", "yes")
 
 
 def prompt(text: str) -> None:
@@ -190,13 +196,14 @@ def redraw(line: str) -> None:
 
 
 def _write_stderr(text: str) -> None:
-    if sys.stderr is None or sys.stderr.closed:
+    stream = stderr()
+    if stream is None or stream.closed:
         return
     try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        stream.write(text)
+        stream.flush()
     except OSError:
-        _discard(sys.stderr)
+        _discard(stream)
 
 
 # -- appearance -----------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 def is_live(stream: TextIO | None = None) -> bool:
     """Whether a stream supports colours and redrawn lines."""
     settings = Settings.from_environ()
-    return is_terminal(stream or sys.stdout) and settings.terminal != "dumb"
+    return is_terminal(stream or stdout()) and settings.terminal != "dumb"
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:

@@ -1,0 +1,43 @@
+"""The tests of commands, run with a warm process: the same streams and exit codes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sampling import rotating
+
+FOLDER = Path(__file__).parent
+OWN = {"test_warm.py", Path(__file__).name}
+FILES = sorted(file.name for file in FOLDER.glob("test_*.py") if file.name not in OWN)
+LEAST = {
+    "test_data_commands.py": 60,
+    "test_every_command.py": 20,
+    "test_history_commands.py": 50,
+    "test_hostile_text.py": 30,
+    "test_log.py": 10,
+}
+"""How many commands of these files the warm process takes at least."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the warm process needs Linux")
+@pytest.mark.parametrize("name", rotating(FILES, 1, "files through a warm process"))
+def test_the_commands_of_a_file_run_in_a_warm_process(name):
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XD")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "--warm", str(FOLDER / name)],
+        cwd=FOLDER.parent.parent,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # 5: a file whose tests are all slow ones.
+    assert done.returncode in (0, 5), done.stdout
+    count = re.search(r"run in the warm process: (\d+)", done.stdout)
+    assert (int(count[1]) if count else 0) >= LEAST.get(name, 0)
