@@ -9,7 +9,7 @@ from typing import Any
 import omnigraph
 from omnigraph.api.arguments import public
 from omnigraph.commit.commits import Tag
-from omnigraph.merge.feed import BEGINNING
+from omnigraph.merge.feed import BEGINNING, NOW
 from omnigraph.remote import history_documents as history
 from omnigraph.remote import history_requests as asking
 from omnigraph.remote.async_namespaces import AsyncRemoteCalls
@@ -55,7 +55,7 @@ class AsyncRemoteChanges:
             cursor = page.cursor
 
     @public
-    def follow(
+    async def follow(
         self,
         branch: str = "main",
         cursor: str | None = None,
@@ -73,8 +73,10 @@ class AsyncRemoteChanges:
             ServerUnavailable: the connection broke.
         """
         wanted = {"kinds": kinds, "types": types, "ops": ops}
-        self._calls.check_open()
-        asking.events(branch, cursor, start, wanted)
+        request = asking.changes(branch, cursor, start, 1, 0.0, wanted)
+        first = await self._calls.send(request, history.change_page)
+        if cursor is None and start == NOW:
+            cursor = first.cursor
         return self._blocks(branch, FeedEvents(cursor), start, wanted)
 
     async def _blocks(

@@ -14,7 +14,7 @@ from omnigraph.api.arguments import Actor, Location, public
 from omnigraph.client.http import NoResponse
 from omnigraph.client.server import no_response
 from omnigraph.commit.commits import Tag
-from omnigraph.merge.feed import BEGINNING
+from omnigraph.merge.feed import BEGINNING, NOW
 from omnigraph.remote import documents, requests
 from omnigraph.remote import history_documents as history
 from omnigraph.remote import history_requests as asking
@@ -84,8 +84,12 @@ class RemoteChanges:
             ServerUnavailable: the connection broke.
         """
         wanted = {"kinds": kinds, "types": types, "ops": ops}
-        self._calls.check_open()
-        asking.events(branch, cursor, start, wanted)
+        # What is wrong is said by the call, and it begins where the branch is now.
+        first = self._calls.send(
+            asking.changes(branch, cursor, start, 1, 0.0, wanted), history.change_page
+        )
+        if cursor is None and start == NOW:
+            cursor = first.cursor
         return self._blocks(branch, FeedEvents(cursor), start, wanted)
 
     def _blocks(

@@ -210,7 +210,7 @@ def _value(value: Any, type_name: str) -> Any:
         case "Date":
             return date.fromisoformat(value)
         case "DateTime":
-            return datetime.fromisoformat(value).astimezone(UTC)
+            return datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)
         case "F32" | "F64" | "Vector":
             return _NUMBERS[value]
     return value
