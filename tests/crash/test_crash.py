@@ -118,7 +118,9 @@ def test_every_failpoint_is_crossed_by_a_scenario(crash: Harness, ready: Get, tm
         reached[point].append(operations.load_on_new_branch.__name__)
     for point, names in reached.items():
         print(f"{point}: {', '.join(names)}")
-    assert [str(point) for point, names in reached.items() if not names] == []
+    missed = [str(point) for point, names in reached.items() if not names]
+    # Those of clusters are crossed in `test_crash_cluster`.
+    assert [point for point in missed if not point.startswith("cluster.")] == []
 
 
 def test_every_way_to_recover_is_among_the_scenarios(ready: Get):

@@ -26,7 +26,7 @@ from omnigraph.cluster.reports import ApplyReport, StateObservations
 from omnigraph.cluster.resources import address_parts, kind_of, owner_of
 from omnigraph.cluster.session import ClusterSession, open_session
 from omnigraph.cluster.sidecars import sidecar_path
-from omnigraph.cluster.state_commands import locked, no_state, remove_retired, state_missing
+from omnigraph.cluster.state_commands import acknowledge_sweep, locked, no_state, state_missing
 from omnigraph.cluster.state_file import (
     LedgerRead,
     next_revision,
@@ -76,7 +76,6 @@ class _ApplyRun:
         self._ledger = LedgerRead()
         self._changes: list[ResourceChange] = []
         self._approvals: dict[str, ApprovalArtifact] = {}
-        self._swept_approvals: dict[str, ApprovalArtifact] = {}
         self._acquired: str | None = None
         self._is_converged = False
         self._is_written = False
@@ -131,15 +130,10 @@ class _ApplyRun:
         state = draft.state()
         changes = diff_states(self._desired, state)
         gated = [change for change, _ in gated_changes(changes)]
-        if gated or swept.consumed:
+        if gated:
             stored = read_approvals(self._storage, self._log)
             digest = self._desired.config_digest
             self._approvals = usable_approvals(gated, stored, digest, state, self._log)
-            self._swept_approvals = {
-                approval.approval_id: approval
-                for approval in stored
-                if approval.approval_id in swept.consumed and approval.consumed_at is None
-            }
         self._changes = classify(
             changes,
             self._desired,
@@ -245,14 +239,9 @@ class _ApplyRun:
 
     def _acknowledge(self, guard: LockGuard, swept: SweepResult, finished: FinishedWork) -> None:
         """After the ledger: mark approvals as used, then remove the sidecars."""
-        used = [
-            (approval, finished.operations[graph]) for graph, approval in finished.deleted.items()
-        ]
-        for approval_id, approval in self._swept_approvals.items():
-            used.append((approval, swept.consumed[approval_id]))
-        for approval, operation in used:
-            consume_approval(self._storage, guard, approval, operation)
-        remove_retired(self._storage, guard, swept, self._log)
+        for graph, approval in finished.deleted.items():
+            consume_approval(self._storage, guard, approval, finished.operations[graph])
+        acknowledge_sweep(self._storage, guard, swept, self._log)
         for sidecar in finished.sidecars:
             guard.check()
             self._storage.objects.delete(sidecar_path(sidecar))

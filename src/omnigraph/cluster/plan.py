@@ -110,10 +110,14 @@ def _with_migrations(
 
 
 def approve_change(
-    bundle: ConfigBundle, settings: Settings, resource: str, approved_by: str
+    bundle: ConfigBundle,
+    settings: Settings,
+    resource: str,
+    approved_by: str,
+    root: str | None = None,
 ) -> ApproveReport:
     """Approve one destructive change of the current plan; nothing is executed."""
-    session, log = open_session(bundle, settings)
+    session, log = open_session(bundle, settings, root)
     report = ApproveReport(bundle.name)
     if session is None:
         return replace(report, diagnostics=log.entries)

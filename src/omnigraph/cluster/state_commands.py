@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+from omnigraph.cluster.approvals import consume_approval, read_approvals
 from omnigraph.cluster.bundle import ConfigBundle
 from omnigraph.cluster.desired import read_desired
 from omnigraph.cluster.diagnostics import ClusterStop, DiagnosticLog
@@ -49,9 +50,11 @@ def validate_cluster(bundle: ConfigBundle) -> ValidateReport:
     )
 
 
-def cluster_status(bundle: ConfigBundle, settings: Settings) -> StateReport:
+def cluster_status(
+    bundle: ConfigBundle, settings: Settings, root: str | None = None
+) -> StateReport:
     """The ledger, the lock and the payloads as they are; nothing is written, no graph opened."""
-    session, log = open_session(bundle, settings, header=True)
+    session, log = open_session(bundle, settings, root, header=True)
     if session is None:
         return StateReport("status", bundle.name, no_state(), diagnostics=log.entries)
     storage = session.storage
@@ -71,18 +74,24 @@ def cluster_status(bundle: ConfigBundle, settings: Settings) -> StateReport:
     return state_report("status", session, state, ledger.state)
 
 
-def refresh_cluster(bundle: ConfigBundle, settings: Settings) -> StateReport:
+def refresh_cluster(
+    bundle: ConfigBundle, settings: Settings, root: str | None = None
+) -> StateReport:
     """Record what the graphs and payloads of an existing ledger are like now."""
-    return _observe("refresh", bundle, settings)
+    return _observe("refresh", bundle, settings, root)
 
 
-def import_cluster(bundle: ConfigBundle, settings: Settings) -> StateReport:
+def import_cluster(
+    bundle: ConfigBundle, settings: Settings, root: str | None = None
+) -> StateReport:
     """Write the first ledger, with the graphs that exist already."""
-    return _observe("import", bundle, settings)
+    return _observe("import", bundle, settings, root)
 
 
-def _observe(operation: str, bundle: ConfigBundle, settings: Settings) -> StateReport:
-    session, log = open_session(bundle, settings)
+def _observe(
+    operation: str, bundle: ConfigBundle, settings: Settings, root: str | None
+) -> StateReport:
+    session, log = open_session(bundle, settings, root)
     if session is None:
         return StateReport(operation, bundle.name, no_state(), diagnostics=log.entries)
     ledger = LedgerRead()
@@ -125,14 +134,17 @@ def _observe_locked(
     guard.check()
     reached(Failpoint.CLUSTER_BEFORE_LEDGER)
     written = write_ledger(storage, ledger, draft.state(revision))
-    remove_retired(storage, guard, swept, log)
+    acknowledge_sweep(storage, guard, swept, log)
     return written
 
 
-def remove_retired(
+def acknowledge_sweep(
     storage: ClusterStorage, guard: LockGuard, swept: SweepResult, log: DiagnosticLog
 ) -> None:
-    """Remove the sidecars whose outcome the ledger records now."""
+    """After the ledger: mark approvals as used, then remove the sidecars."""
+    for approval in read_approvals(storage, log) if swept.consumed else ():
+        if approval.approval_id in swept.consumed and approval.consumed_at is None:
+            consume_approval(storage, guard, approval, swept.consumed[approval.approval_id])
     for sidecar in swept.retired:
         path = sidecar_path(sidecar)
         try:

@@ -29,7 +29,7 @@ class SweepResult:
     restarts: set[str] = field(default_factory=set)
     """Graphs whose creation was interrupted before there was any data: it starts over."""
     consumed: dict[str, str] = field(default_factory=dict)
-    """Approvals that an interrupted deletion used, with its operation."""
+    """Approvals that an interrupted deletion used, with its operation; to be marked as used."""
 
 
 def sweep(storage: ClusterStorage, draft: LedgerDraft, log: DiagnosticLog) -> SweepResult:
@@ -114,6 +114,8 @@ def _after_delete(
         result.retired.append(sidecar)
     elif f"graph.{graph}" not in draft.resources:
         result.retired.append(sidecar)
+        if sidecar.approval_id is not None and sidecar.approval_id in draft.approvals:
+            result.consumed[sidecar.approval_id] = sidecar.operation_id
     else:
         draft.tombstone(graph, sidecar.approval_id, sidecar.actor)
         if sidecar.approval_id is not None:
