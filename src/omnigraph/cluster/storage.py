@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 
 from omnigraph.api.handle import parse_location
 from omnigraph.cluster.location import graph_uri
+from omnigraph.errors import StorageError
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.paths import Root
 from omnigraph.storage.objects.store import ObjectStore
@@ -57,6 +59,11 @@ class ClusterStorage:
         Raises ``StorageError`` if the store does not answer: that is not an absent graph.
         """
         return not self.is_missing and self.objects.exists(f"graphs/{graph}.omni")
+
+    def remove_empty_root(self, graph: str) -> None:
+        """Remove the directories that an interrupted deletion left behind, without any file."""
+        with suppress(StorageError):
+            self.objects.remove_empty_folders(f"graphs/{graph}.omni")
 
 
 def timestamp() -> str:

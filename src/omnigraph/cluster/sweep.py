@@ -42,6 +42,8 @@ def sweep(storage: ClusterStorage, draft: LedgerDraft, log: DiagnosticLog) -> Sw
     for sidecar in sidecars:
         live = look_at_graph(storage, sidecar.graph_id)
         if sidecar.kind == "graph_delete":
+            if not live.exists:
+                storage.remove_empty_root(sidecar.graph_id)
             _after_delete(sidecar, live, draft, log, result)
         elif sidecar.kind == "graph_create":
             _after_create(sidecar, live, draft, log, result)

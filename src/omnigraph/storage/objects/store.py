@@ -336,6 +336,12 @@ class ObjectStore:
             self.backend.delete_below(path, names)
         return len(names)
 
+    def remove_empty_folders(self, path: str) -> None:
+        """Remove the empty local directories at a path and below it; files stay."""
+        if isinstance(self.backend, LocalObjects):
+            with storage_call("delete", self.address(path), writes=True):
+                self.backend.delete_below(path, ())
+
     def remove_if_empty(self, path: str) -> None:
         """Remove a local directory if it is empty."""
         if isinstance(self.backend, LocalObjects):
