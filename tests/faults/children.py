@@ -69,6 +69,17 @@ class Children(Harness):
         assert self._next_stop_or_end() is None, self.output
         return pid
 
+    def kill_or_end(self, pid: int, fault: Fault) -> bool:
+        """Kill a child when its request is held up by a fault; whether that ever happened."""
+        os.kill(pid, signal.SIGCONT)
+        while not fault.reached.wait(0.005):
+            if select.select([self._channel], [], [], 0)[0]:
+                assert self._end() == 0, self.output
+                return False
+        os.kill(pid, signal.SIGKILL)
+        self._end()
+        return True
+
     def kill_at(self, pid: int, fault: Fault) -> Ending | None:
         """Kill a child when its request is held up by a fault; how it ended if it never was."""
         os.kill(pid, signal.SIGCONT)

@@ -96,7 +96,10 @@ class _DesiredReader:
         self._resources: dict[str, DesiredResource] = {}
         self._dependencies: set[Dependency] = set()
         self._catalogs: dict[str, Catalog] = {}
+        self._compiled: dict[str, Catalog | LanguageError] = {}
         self._texts: dict[str, _FileQueries | None] = {}
+        self._fitting: set[tuple[str, str, str]] = set()
+        """Schema file, query file and name of queries that were checked without a problem."""
 
     def read(self) -> DesiredState:
         for name, profile in self._config.providers.items():
@@ -165,18 +168,26 @@ class _DesiredReader:
             return None
         text = self._text("schema_parse_error", graph.schema, field, content)
         if text is not None:
-            try:
-                self._catalogs[graph.graph_id] = compile_schema(
-                    Source(graph.schema, text), is_new=True
-                )
-            except LanguageError as error:
-                for finding in error.diagnostics:
+            compiled = self._compile(graph.schema, text)
+            if isinstance(compiled, Catalog):
+                self._catalogs[graph.graph_id] = compiled
+            else:
+                for finding in compiled.diagnostics:
                     is_syntax = finding.phase is Phase.PARSE
                     code = "schema_parse_error" if is_syntax else "schema_catalog_error"
                     self._log.error(code, field, f"{finding.location}: {finding.text}")
         digest = content_digest(content)
         self._add(DesiredResource(address, digest, graph.schema, content))
         return digest
+
+    def _compile(self, path: str, text: str) -> Catalog | LanguageError:
+        """The catalog of a schema file, which several graphs may have, or its errors."""
+        if path not in self._compiled:
+            try:
+                self._compiled[path] = compile_schema(Source(path, text), is_new=True)
+            except LanguageError as error:
+                self._compiled[path] = error
+        return self._compiled[path]
 
     # -- queries -----------------------------------------------------------------------------
 
@@ -271,8 +282,12 @@ class _DesiredReader:
         catalog = self._catalogs.get(graph.graph_id)
         if catalog is None:
             return False
+        checked = (graph.schema, read.source.name, query.name)
+        if checked in self._fitting:
+            return True
         try:
             plan_query(catalog, read.source, query)
+            self._fitting.add(checked)
         except LanguageError as error:
             for finding in error.diagnostics:
                 message = f"{finding.location}: query '{query.name}': {finding.text}"
