@@ -209,6 +209,11 @@ def test_the_key_of_a_provider_is_read_when_it_is_used(cluster, monkeypatch):
     monkeypatch.delenv("LAB_KEY")
     with pytest.raises(EmbeddingError, match="LAB_KEY"):
         embedding_config(profile, Settings())
+    monkeypatch.setenv("LAB_KEY_FILE", str(cluster.file("key.txt", "sk-3\n")))
+    assert embedding_config(profile, Settings()).api_key == "sk-3"
+    monkeypatch.setenv("LAB_KEY_FILE", "no-such-file")
+    with pytest.raises(EmbeddingError, match="LAB_KEY_FILE"):
+        embedding_config(profile, Settings())
 
 
 # -- after opening -------------------------------------------------------------------------------

@@ -63,6 +63,25 @@ def test_exists_sees_objects_and_prefixes(store):
     assert (store.exists("d/deeper/x"), store.exists("e")) == (False, False)
 
 
+def test_a_conditional_delete_needs_the_version_that_was_read(store):
+    store.write("a.json", "one")
+    version = store.read_versioned("a.json").version
+    store.write("a.json", "two")
+    assert not store.delete_if("a.json", version)
+    assert store.read("a.json") == "two"
+    assert store.delete_if("a.json", store.read_versioned("a.json").version)
+    assert not store.delete_if("a.json", version)
+
+
+def test_only_empty_directories_are_removed(store):
+    store.write("g/kept/a.json", "one")
+    store.write("g/empty/b.json", "two")
+    store.delete("g/empty/b.json")
+    store.remove_empty_folders("g")
+    assert store.folders("g") == ["kept"]
+    assert store.read("g/kept/a.json") == "one"
+
+
 def test_delete_of_nothing_is_fine(store):
     store.write("x", "1")
     store.delete("x")

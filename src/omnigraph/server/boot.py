@@ -257,7 +257,7 @@ def embedding_config(profile: EmbeddingProfile, settings: Settings) -> Embedding
     Raises ``EmbeddingError`` if the variable is not set, or the provider does not exist.
     """
     variable = key_variable(profile)
-    key = "" if variable is None else settings.referenced(variable)
+    key = "" if variable is None else _secret(variable, settings)
     if profile.kind != "mock" and not key:
         raise EmbeddingError(
             f"the variable {variable} with the key of the embedding provider is not set"
@@ -267,6 +267,18 @@ def embedding_config(profile: EmbeddingProfile, settings: Settings) -> Embedding
     return EmbeddingConfig(
         profile.kind, profile.model or "", profile.base_url or "", key
     ).completed()
+
+
+def _secret(variable: str, settings: Settings) -> str:
+    """A secret from its variable, or from the file that ``<variable>_FILE`` names."""
+    value = settings.referenced(variable)
+    path = "" if value else settings.referenced(f"{variable}_FILE")
+    if not path:
+        return value
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except (OSError, ValueError):
+        raise EmbeddingError(f"the file that {variable}_FILE names cannot be read") from None
 
 
 # -- after graphs were opened --------------------------------------------------------------------
