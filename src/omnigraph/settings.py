@@ -286,6 +286,21 @@ number from 1 on
     query_max_memory = _whole("OMNIGRAPH_QUERY_MAX_MEMORY", 512 << 20, least=1)
     """The intermediate rows of a query on a server, in bytes."""
 
+    agent_branches = _text("OMNIGRAPH_AGENT_BRANCHES")
+    """Where agents write through a server: rules such as ``bot-*=agents/{actor}/``."""
+
+    agent_max_rows = _whole("OMNIGRAPH_AGENT_MAX_ROWS", 200, least=1)
+    """Rows in one result of a tool of a server."""
+
+    agent_max_bytes = _whole("OMNIGRAPH_AGENT_MAX_BYTES", 100_000, least=1000)
+    """Bytes in one result of a tool of a server."""
+
+    agent_hosts = _text("OMNIGRAPH_AGENT_HOSTS")
+    """Hosts, besides loopback ones, that agents may address a server by."""
+
+    agent_origins = _text("OMNIGRAPH_AGENT_ORIGINS")
+    """Origins of web pages whose agents may use a server."""
+
     drain_seconds = _whole("OMNIGRAPH_DRAIN_SECONDS", 30)
     """How long a server that ends waits for requests in flight."""
 

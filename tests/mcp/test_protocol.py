@@ -10,14 +10,14 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
-from omnigraph.mcp.protocol import create_server
+from omnigraph.mcp.protocol import EmbeddedCall, create_server
 
 ADD = "query add($n: String) { insert Person { name: $n } }"
 
 
 def with_client(context, work):
     async def run():
-        async with Client(create_server(lambda _: context)) as client:
+        async with Client(create_server(lambda _: EmbeddedCall(context))) as client:
             return await work(client)
 
     return asyncio.run(run())

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from omnigraph.api.stored_queries import StoredQueries
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.mcp.toolbox import Toolbox
 from omnigraph.mcp.tools import UnknownTool
 
@@ -42,6 +42,10 @@ class Granted:
         is_there = self._branches is None or where is None or where in self._branches
         is_granted = query is None or self._queries is None or query in self._queries
         return action in self._actions and is_there and is_granted
+
+    def require(self, action, branch=None, target=None, query=None):
+        if not self.allows(action, branch, target, query):
+            raise PolicyDenied(f"policy denied action '{action}'")
 
 
 # -- reading ----------------------------------------------------------------------------------

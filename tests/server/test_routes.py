@@ -42,6 +42,7 @@ BODIES: dict[str, Any] = {
     "cluster_cherry_pick": {"commit": "c"},
     "cluster_create_tag": {"name": "v1"},
     "cluster_explain": {"query": "q"},
+    "cluster_mcp": {"jsonrpc": "2.0", "id": 1, "method": "ping"},
 }
 
 
@@ -57,6 +58,7 @@ def test_every_route_has_an_action_and_a_limit() -> None:
             "cluster_export",
             "cluster_changes_baseline",
             "cluster_get_blob",
+            "cluster_mcp",
         )
 
 

@@ -113,6 +113,13 @@ def requests_of(operation: str, branch: str) -> list[Request]:
             return [Request("POST", "/export", [("export", branch, None)], at)]
         case "list_queries":
             return [Request("GET", "/queries", [("read", "main", None)])]
+        case "get_query":
+            named: list[Question] = [("invoke_query", None, None)]
+            return [Request("GET", f"/queries/{name}", named, query=name) for name in STORED]
+        case "mcp":
+            message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            accepts = {"Accept": "application/json"}
+            return [Request("POST", "/mcp", [("read", None, None)], message, headers=accepts)]
         case "invoke_query":
             invoke: Question = ("invoke_query", None, None)
             return [
@@ -201,6 +208,14 @@ def requests_of(operation: str, branch: str) -> list[Request]:
     raise AssertionError(f"no request for {operation}")
 
 
+STORED = ("all", "add")
+TOOLS: list[Question] = [
+    ("read", "main", None),
+    ("branch_create", "main", "draft"),
+    ("branch_merge", "draft", "main"),
+    ("change", "draft", None),
+]
+"""Whoever may do one of these has a tool."""
 CELL = "entity=node&type=Task&id=a&property=name"
 SCHEMA_BODY = {"schema_source": SCHEMA}
 SERVER_REQUESTS = {
@@ -305,9 +320,13 @@ class Serving:
                 return "stored query not found"
             if request.path.startswith("/commits/none"):
                 return "commit 'none' not found"
-            if request.path == "/queries" and any(
+            if request.path in ("/queries", "/mcp") and any(
                 access.decide(graph, identity, "invoke_query", query=name).allowed
-                for name in ("all", "add")
+                for name in STORED
+            ):
+                continue
+            if request.path == "/mcp" and any(
+                access.decide(graph, identity, *tool).allowed for tool in TOOLS
             ):
                 continue
             for name in (branch, None if action == "branch_create" else target):

@@ -238,8 +238,13 @@ def _tag_or_commit(store: GraphStore, name: str) -> Snapshot:
     try:
         return History(store).snapshot_of(commit)
     except CommitNotFound:
-        hint = "pass a datetime for a time" if _is_time(name) else None
-        raise NotFound(f"no tag or commit '{name}'", hint=hint, details={"ref": name}) from None
+        raise missing_state(name) from None
+
+
+def missing_state(name: str) -> NotFound:
+    """The error of a name that is neither a tag nor a commit."""
+    hint = "pass a datetime for a time" if _is_time(name) else None
+    return NotFound(f"no tag or commit '{name}'", hint=hint, details={"ref": name})
 
 
 def _is_time(text: str) -> bool:

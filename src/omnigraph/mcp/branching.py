@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.errors import InputError
 from omnigraph.lang.values.json_schemas import JsonSchema, object_schema
-from omnigraph.mcp.context import LIMIT, MAIN, WRITTEN, AgentContext
-from omnigraph.mcp.results import ToolResult, bounded
+from omnigraph.mcp.context import CURSOR, LIMIT, MAIN, WRITTEN, AgentContext
+from omnigraph.mcp.lists import ListReader
+from omnigraph.mcp.results import ToolResult
 from omnigraph.mcp.tools import AgentTool, Arguments
 from omnigraph.merge.run import MergeReport
 
@@ -16,6 +18,7 @@ _INTO: JsonSchema = {
     "type": "string",
     "description": "the branch to merge into; 'main' if left out",
 }
+_TO = ".."
 _SOURCE: JsonSchema = {"type": "string", "description": "the branch with the changes"}
 
 
@@ -26,7 +29,7 @@ def branch_reading_tools(context: AgentContext) -> Iterator[AgentTool]:
         "branch_list",
         "Branches",
         "The names of the branches, 'main' first.",
-        object_schema({}),
+        object_schema({"limit": LIMIT, "cursor": CURSOR}),
         branches.names,
     )
     yield AgentTool(
@@ -41,6 +44,7 @@ def branch_reading_tools(context: AgentContext) -> Iterator[AgentTool]:
                 "against": {"type": "string", "description": "compare with the state of this one"},
                 "types": {"type": "array", "items": {"type": "string"}},
                 "limit": LIMIT,
+                "cursor": CURSOR,
             },
             ["branch"],
         ),
@@ -75,7 +79,9 @@ def branch_writing_tools(context: AgentContext) -> Iterator[AgentTool]:
             "Preview a merge",
             "What a merge would do: counts of rows for each table, and every conflict with the "
             "values of both sides. Nothing is written.",
-            object_schema({"source": _SOURCE, "into": _INTO, "limit": LIMIT}, ["source"]),
+            object_schema(
+                {"source": _SOURCE, "into": _INTO, "limit": LIMIT, "cursor": CURSOR}, ["source"]
+            ),
             branches.preview,
             # The writer's process computes it, on the newest state.
             writes=True,
@@ -148,39 +154,45 @@ class _BranchTools:
 
     def names(self, given: Arguments) -> ToolResult:
         self._context.require("read")
-        kept, is_cut = bounded(self._graph.branches.list(), (10_000, self._context.limits()[1]))
-        return ToolResult({"branches": kept, "truncated": is_cut})
+        pages = ListReader(self._context, "branch_list", given)
+        return ToolResult(pages.page("branches", self._graph.branches.list(), None))
 
     def create(self, given: Arguments) -> ToolResult:
         name, source = given["name"], given.get("from") or MAIN
         self._context.check_written(name)
+        self._context.require("branch_create", source, name)
         self._graph.branches.create(name, source)
         return ToolResult({"branch": name, "from": source})
 
     def diff(self, given: Arguments) -> ToolResult:
-        branch, context = given["branch"], self._context
-        context.require("read", branch)
-        after = self._graph.snapshot(branch)
-        if given.get("against") is not None:
-            context.require("read", given["against"])
-            before = self._graph.snapshot(given["against"])
-        else:
-            base = given.get("base") or MAIN
-            context.require("read", base)
-            before = self._graph.snapshot(commit=self._shared_commit(branch, base))
+        pages = ListReader(self._context, "branch_diff", given)
+        before, after = self._compared(given, pages.state)
         difference = before.diff(after, types=given.get("types"))
         changes = [change.to_json() for change in difference.changes]
-        kept, is_cut = bounded(changes, context.limits(given.get("limit")))
+        state = f"{before.commit_id}{_TO}{after.commit_id}"
         return ToolResult(
             {
                 "from_commit": before.commit_id,
                 "to_commit": after.commit_id,
                 "total": len(changes),
                 "schema_events": [event.to_json() for event in difference.schema_events],
-                "changes": kept,
-                "truncated": is_cut,
+                **pages.page("changes", changes, state, after._context.view),
             }
         )
+
+    def _compared(self, given: Arguments, state: str | None) -> tuple[GraphSnapshot, GraphSnapshot]:
+        """The states to compare; those of the first page, if there was one before."""
+        branch, against, context = given["branch"], given.get("against"), self._context
+        base = against or given.get("base") or MAIN
+        context.require("read", branch)
+        context.require("read", base)
+        if state is not None:
+            before, _, after = state.partition(_TO)
+            return context.state(before), context.state(after)
+        newest = self._graph.snapshot(branch)
+        if against is not None:
+            return self._graph.snapshot(against), newest
+        return self._graph.snapshot(commit=self._shared_commit(branch, base)), newest
 
     def _shared_commit(self, branch: str, base: str) -> str:
         """The newest commit of both branches; after a merge of the branch, the merged one."""
@@ -199,38 +211,42 @@ class _BranchTools:
         )
 
     def preview(self, given: Arguments) -> ToolResult:
-        report = self._graph.merge(given["source"], given.get("into") or MAIN, dry_run=True)
-        return ToolResult(self._report(report, given.get("limit")))
+        source, into = given["source"], given.get("into") or MAIN
+        self._context.require("branch_merge", source, into)
+        pages = ListReader(self._context, "branch_merge_preview", given)
+        heads = [self._graph.commits(branch)[0].commit_id for branch in (source, into)]
+        report = self._graph.merge(source, into, dry_run=True)
+        return ToolResult(_report(report, pages, _TO.join(heads)))
 
     def merge(self, given: Arguments) -> ToolResult:
         source, into = given["source"], given.get("into") or MAIN
+        deletes = bool(given.get("delete_branch"))
         self._context.check_written(into)
+        if deletes:
+            self._context.check_written(source)
+        self._context.require("branch_merge", source, into)
         report = self._graph.merge(
-            source,
-            into,
-            resolve=given.get("resolve"),
-            delete_branch=bool(given.get("delete_branch")),
+            source, into, resolve=given.get("resolve"), delete_branch=deletes
         )
-        return ToolResult(self._report(report))
+        return ToolResult(_report(report, ListReader(self._context, "branch_merge", {}), None))
 
-    def _report(self, report: MergeReport, limit: int | None = None) -> dict[str, Any]:
-        conflicts = [conflict.to_json() for conflict in report.conflicts]
-        kept, is_cut = bounded(conflicts, self._context.limits(limit))
-        return {
-            "outcome": report.outcome.value,
-            "source": report.source,
-            "into": report.target,
-            "commit_id": report.commit_id,
-            "tables": {
-                key: {
-                    "inserted": counts.inserted,
-                    "updated": counts.updated,
-                    "deleted": counts.deleted,
-                }
-                for key, counts in sorted(report.tables.items())
-            },
-            "conflicts": kept,
-            "conflict_count": len(conflicts),
-            "truncated": is_cut,
-            "branch_deleted": report.branch_deleted,
-        }
+
+def _report(report: MergeReport, pages: ListReader, heads: str | None) -> dict[str, Any]:
+    conflicts = [conflict.to_json() for conflict in report.conflicts]
+    return {
+        "outcome": report.outcome.value,
+        "source": report.source,
+        "into": report.target,
+        "commit_id": report.commit_id,
+        "tables": {
+            key: {
+                "inserted": counts.inserted,
+                "updated": counts.updated,
+                "deleted": counts.deleted,
+            }
+            for key, counts in sorted(report.tables.items())
+        },
+        **pages.page("conflicts", conflicts, heads),
+        "conflict_count": len(conflicts),
+        "branch_deleted": report.branch_deleted,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omnigraph.api.cursors import UNSIGNED, CursorKeys
@@ -10,16 +10,18 @@ from omnigraph.api.graph import Graph
 from omnigraph.api.paging import MOST_ROWS, PagedRead, branch_state, fixed_state, read_page
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.api.stored_queries import StoredQueries
-from omnigraph.errors import InputError, PolicyDenied
+from omnigraph.commit.history import missing_state
+from omnigraph.errors import HistoryGone, InputError, OmniGraphError, PolicyDenied
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.values.json_schemas import JsonSchema
-from omnigraph.mcp.results import ToolResult, page_of
+from omnigraph.mcp.results import ToolResult, failure, page_of
 from omnigraph.mcp.settings import AgentSettings, Grants
 from omnigraph.policy.actions import Action
-from omnigraph.read.limits import Limits
+from omnigraph.read.limits import Cancel, Limits
 from omnigraph.records import dataclass
 
 MAIN = "main"
+_LONGEST_KEY = 200
 BRANCH: JsonSchema = {"type": "string", "description": "the branch to read; 'main' if left out"}
 WRITTEN: JsonSchema = {"type": "string", "description": "the branch to write; must exist"}
 AT: JsonSchema = {
@@ -42,11 +44,19 @@ class AgentContext:
     settings: AgentSettings
     cursors: CursorKeys = UNSIGNED
     """Sign the cursors of pages; a server passes those of its graph."""
+    cancel: Cancel | None = None
+    """Ends the queries of a call that nobody waits for any more."""
+    describe: Callable[[OmniGraphError], ToolResult] = failure
+    """An error as a result; a server leaves out what only its operators may see."""
 
     @property
     def queries(self) -> StoredQueries:
         """The stored queries of the graph."""
         return self.graph._handle.queries
+
+    @property
+    def actor(self) -> str | None:
+        return self.graph._handle.actor
 
     def limits(self, wanted: int | None = None) -> tuple[int, int]:
         """The most rows and bytes of a result; a caller may ask for fewer rows."""
@@ -57,17 +67,36 @@ class AgentContext:
             most = min(most, wanted)
         return most, self.settings.max_bytes
 
+    # -- states ------------------------------------------------------------------------------
+
     def snapshot(self, given: Mapping[str, Any], query: str | None = None) -> GraphSnapshot:
         """The state that the arguments of a tool name; ``query`` is the stored query that reads."""
         at, branch = given.get("at"), given.get("branch")
-        if at is not None:
-            if branch is not None:
-                raise InputError("pass branch or at, not both")
+        if at is None:
+            self.require("read", branch or MAIN, query=query)
+            return self.graph.snapshot(branch or MAIN)
+        if branch is not None:
+            raise InputError("pass branch or at, not both")
+        may_list = self.grants.allows("read", query=query)
+        try:
             snapshot = self.graph.snapshot(at=at)
-            self.require("read", snapshot.branch, query=query)
-            return snapshot
-        self.require("read", branch or MAIN, query=query)
-        return self.graph.snapshot(branch or MAIN)
+        except HistoryGone:
+            if may_list:
+                raise
+            raise missing_state(at) from None
+        if not may_list and not self.grants.allows("read", snapshot.branch, query=query):
+            # To whoever may not list commits, a hidden one looks absent.
+            raise missing_state(at)
+        self.require("read", snapshot.branch, query=query)
+        return snapshot
+
+    def state(self, commit: str) -> GraphSnapshot:
+        """The state of a commit that a cursor names."""
+        snapshot = self.graph.snapshot(commit=commit)
+        self.require("read", snapshot.branch)
+        return snapshot
+
+    # -- leave -------------------------------------------------------------------------------
 
     def require(
         self,
@@ -77,9 +106,7 @@ class AgentContext:
         query: str | None = None,
     ) -> None:
         """Raise unless the actor may do this."""
-        if not self.grants.allows(action, branch, target, query):
-            on = f" on branch '{target or branch}'" if target or branch else ""
-            raise PolicyDenied(f"policy denied action '{action}'{on}")
+        self.grants.require(action, branch, target, query)
 
     def check_written(self, branch: str) -> None:
         """Raise if agents may not write to a branch."""
@@ -89,6 +116,13 @@ class AgentContext:
                 f"agents write only to branches that begin with '{prefix}', not to '{branch}'",
                 hint=f"create a branch such as '{prefix}draft' and write there",
             )
+
+    # -- queries -----------------------------------------------------------------------------
+
+    def query_limits(self) -> Limits:
+        """The limits of a query."""
+        settings = self.settings
+        return Limits(settings.timeout, None, settings.max_memory, self.cancel)
 
     def read(
         self,
@@ -109,9 +143,8 @@ class AgentContext:
         source = Source("<query>", text)
         read = PagedRead(source, name, params, resolve, (branch or MAIN, at))
         most_rows, most_bytes = self.limits(given.get("limit"))
-        limits = Limits(self.settings.timeout)
         size = min(most_rows, MOST_ROWS)
-        page = read_page(handle, read, size, given.get("cursor"), self.cursors, limits)
+        page = read_page(handle, read, size, given.get("cursor"), self.cursors, self.query_limits())
         return ToolResult(page_of(page, most_bytes))
 
     def write(
@@ -126,7 +159,7 @@ class AgentContext:
         branch: str = given["branch"]
         self.check_written(branch)
         self.require("change", branch, query=stored)
-        if_commit, key = given.get("if_commit"), given.get("idempotency_key")
+        if_commit, key = given.get("if_commit"), self._own_key(given.get("idempotency_key"))
         if stored is None:
             receipt = self.graph.mutate(
                 text, name, params, branch, if_commit=if_commit, idempotency_key=key
@@ -136,3 +169,11 @@ class AgentContext:
                 stored, params, branch, if_commit=if_commit, idempotency_key=key
             )
         return ToolResult(receipt.to_json())
+
+    def _own_key(self, key: str | None) -> str | None:
+        """The idempotency key of a write; the keys of one actor are unknown to the others."""
+        if key is None:
+            return None
+        if not 1 <= len(key) <= _LONGEST_KEY:
+            raise InputError(f"idempotency_key must have 1 to {_LONGEST_KEY} characters")
+        return key if self.actor is None else f"{self.actor}/{key}"

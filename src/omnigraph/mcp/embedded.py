@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from omnigraph.api.graph import Graph
-from omnigraph.errors import InputError
+from omnigraph.commit.names import missing_branch
+from omnigraph.errors import InputError, PolicyDenied
 from omnigraph.mcp.context import AgentContext
 from omnigraph.mcp.settings import AgentSettings, EverythingAllowed, Grants
 from omnigraph.policy.actions import Action
@@ -27,6 +28,22 @@ class PolicyGrants:
         query: str | None = None,
     ) -> bool:
         return self._policy.decide(self._actor, action, branch, target, query=query).allowed
+
+    def require(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        try:
+            self._policy.check(self._actor, action, branch, target, query=query)
+        except PolicyDenied:
+            # The name of a new branch is the caller's own.
+            for name in (branch, None if action == "branch_create" else target):
+                if name is not None and self._policy.hides_branch(self._actor, name):
+                    raise missing_branch(name) from None
+            raise
 
 
 def open_context(

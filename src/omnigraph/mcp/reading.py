@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,12 +17,16 @@ from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import json_values
 from omnigraph.lang.values.json_schemas import JsonSchema, object_schema
 from omnigraph.mcp.context import AT, BRANCH, CURSOR, LIMIT, MAIN, AgentContext
-from omnigraph.mcp.results import ToolResult, bounded, page_schema
+from omnigraph.mcp.lists import ListReader
+from omnigraph.mcp.results import ToolResult, page_schema, size_of
 from omnigraph.mcp.tools import AgentTool, Arguments
 
 _TYPE: JsonSchema = {"type": "string", "description": "the name of a node or edge type"}
 # Letters of a text that a hit shows.
 _SHOWN = 300
+_COMMITS = 20
+_FAR = {"out": "dst", "in": "src"}
+_CUT = "long values were cut; a query that returns one of them reads it whole, if it fits"
 _ID: JsonSchema = {"type": "string", "description": "the id; of a node with a key, its key"}
 
 
@@ -47,6 +52,7 @@ def reading_tools(context: AgentContext) -> Iterator[AgentTool]:
                 "type": {"type": "string", "description": "only nodes of this type"},
                 "property": {"type": "string", "description": "only this property"},
                 "limit": LIMIT,
+                "cursor": CURSOR,
                 "branch": BRANCH,
                 "at": AT,
             },
@@ -72,6 +78,7 @@ def reading_tools(context: AgentContext) -> Iterator[AgentTool]:
                 "edge": {"type": "string", "description": "only edges of this type"},
                 "direction": {"type": "string", "enum": ["out", "in", "both"]},
                 "limit": LIMIT,
+                "cursor": CURSOR,
                 "branch": BRANCH,
                 "at": AT,
             },
@@ -107,7 +114,7 @@ def reading_tools(context: AgentContext) -> Iterator[AgentTool]:
         "commit_list",
         "Commits",
         "The newest commits of a branch: id, time, author and kind of write.",
-        object_schema({"branch": BRANCH, "limit": LIMIT}),
+        object_schema({"branch": BRANCH, "limit": LIMIT, "cursor": CURSOR}),
         reader.commits,
     )
     yield AgentTool(
@@ -153,13 +160,22 @@ class _ReadingTools:
             "node_types": {name: _described(row) for name, row in catalog.node_types.items()},
             "edge_types": {name: _described(row) for name, row in catalog.edge_types.items()},
         }
-        return ToolResult(data if text is None else {"schema": text, **data})
+        if text is None or size_of(text) + size_of(data) > self._context.settings.max_bytes:
+            return ToolResult(data)
+        return ToolResult({"schema": text, **data})
+
+    def _state(self, given: Arguments, pages: ListReader) -> GraphSnapshot:
+        """The state of the arguments; that of the first page, if there was one before."""
+        snapshot = self._context.snapshot(given)
+        if pages.state is None or pages.state == snapshot.commit_id:
+            return snapshot
+        return self._context.state(pages.state)
 
     # -- search ------------------------------------------------------------------------------
 
     def search(self, given: Arguments) -> ToolResult:
-        context, snapshot = self._context, self._context.snapshot(given)
-        limits = context.limits(given.get("limit"))
+        context, pages = self._context, ListReader(self._context, "graph_search", given)
+        snapshot = self._state(given, pages)
         fields = _text_fields(snapshot.catalog, given.get("type"), given.get("property"))
         hits: list[dict[str, Any]] = []
         for type_name, name in fields:
@@ -167,23 +183,27 @@ class _ReadingTools:
                 f"query search_{name}($words: String) {{ match {{ $n: {type_name} "
                 f"search($n.{name}, $words) }} return {{ $n as node, $n.{name} as text, "
                 f"bm25($n.{name}, $words) as score }} order {{ bm25($n.{name}, $words) }} "
-                f"limit {limits[0]} }}"
+                f"limit {pages.most} }}"
             )
-            params = {"words": given["text"]}
+            limits = context.query_limits()
             with snapshot.query(
-                text, None, params, engine="local", timeout=context.settings.timeout
+                text,
+                None,
+                {"words": given["text"]},
+                engine="local",
+                timeout=limits.timeout,
+                max_memory=limits.max_memory,
+                cancel=limits.cancel,
             ) as result:
                 hits += (
                     {"type": type_name, "id": row["node"], "property": name}
                     | {"text": row["text"][:_SHOWN], "score": row["score"]}
                     for row in result.json_rows("sdk")
                 )
-        hits.sort(key=lambda hit: -hit["score"])
-        kept, is_cut = bounded(hits, limits)
+        hits.sort(key=lambda hit: (-hit["score"], hit["type"], hit["id"]))
         return ToolResult(
             {
-                "hits": kept,
-                "truncated": is_cut,
+                **pages.page("hits", hits, snapshot.commit_id, snapshot._context.view),
                 "searched": [f"{type_name}.{name}" for type_name, name in fields],
                 "commit": snapshot.commit_id,
             }
@@ -199,39 +219,55 @@ class _ReadingTools:
             raise EntityNotFound(
                 f"there is no {entity_type.name} '{given['id']}'", details={"id": given["id"]}
             )
-        return ToolResult(
-            {"type": entity_type.name, "entity": rows[0], "commit": snapshot.commit_id}
-        )
+        entity, cut = _shortened(rows[0], self._context.settings.max_bytes)
+        shown = {"type": entity_type.name, "entity": entity, "commit": snapshot.commit_id}
+        return ToolResult({**shown, "cut": cut, "note": _CUT} if cut else shown)
 
     def neighbours(self, given: Arguments) -> ToolResult:
-        snapshot = self._context.snapshot(given)
+        pages = ListReader(self._context, "graph_neighbours", given)
+        snapshot = self._state(given, pages)
         node_type = _node_type(snapshot.catalog, given["type"])
         if not _rows(snapshot, node_type, pc.field("id") == given["id"], limit=1):
             raise EntityNotFound(
                 f"there is no {node_type.name} '{given['id']}'", details={"id": given["id"]}
             )
         direction = given.get("direction") or "both"
-        limits = self._context.limits(given.get("limit"))
-        reached: list[dict[str, Any]] = []
+        ends: list[_End] = []
         for edge_type in _edge_types(snapshot.catalog, given.get("edge")):
-            for way, near, far, near_type, far_type in (
-                ("out", "src", "dst", edge_type.from_type, edge_type.to_type),
-                ("in", "dst", "src", edge_type.to_type, edge_type.from_type),
+            for way, near, near_type in (
+                ("out", "src", edge_type.from_type),
+                ("in", "dst", edge_type.to_type),
             ):
                 if direction in (way, "both") and near_type == node_type.name:
                     edges = _rows(
-                        snapshot, edge_type, pc.field(near) == given["id"], limit=limits[0] + 1
+                        snapshot,
+                        edge_type,
+                        pc.field(near) == given["id"],
+                        limit=pages.most - len(ends),
                     )
-                    reached += _joined(snapshot, edge_type, way, edges, far, far_type)
-        kept, is_cut = bounded(reached, limits)
-        return ToolResult({"neighbours": kept, "truncated": is_cut, "commit": snapshot.commit_id})
+                    ends += ((edge_type, way, edge) for edge in edges)
+                if len(ends) >= pages.most:
+                    break
+        # Only the nodes of this page are read.
+        first = pages.offset
+        shown = _joined(snapshot, ends[first : pages.most])
+        page = pages.page(
+            "neighbours", [*ends[:first], *shown], snapshot.commit_id, snapshot._context.view
+        )
+        return ToolResult({**page, "commit": snapshot.commit_id})
 
     # -- history -----------------------------------------------------------------------------
 
     def commits(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
-        self._context.require("read_history", branch)
-        limit = given.get("limit") or 20
+        # Without leave for the history, the engine leaves the authors out.
+        self._context.require("read", branch)
+        pages = ListReader(
+            self._context, "commit_list", {**given, "limit": given.get("limit") or _COMMITS}
+        )
+        commits = self._context.graph.commits(branch)
+        ids = [commit.commit_id for commit in commits]
+        newest = pages.state or (ids[0] if ids else None)
         listed = [
             {
                 "commit_id": commit.commit_id,
@@ -242,10 +278,9 @@ class _ReadingTools:
                 "parent": commit.parent,
                 "merged_parent": commit.merged_parent,
             }
-            for commit in self._context.graph.commits(branch)
+            for commit in commits[ids.index(newest) if newest in ids else 0 :][: pages.most]
         ]
-        kept, is_cut = bounded(listed, self._context.limits(limit))
-        return ToolResult({"commits": kept, "truncated": is_cut})
+        return ToolResult(pages.page("commits", listed, newest))
 
     def blame(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
@@ -384,27 +419,42 @@ def _rows(
     return rows
 
 
-def _joined(
-    snapshot: GraphSnapshot,
-    edge_type: EdgeType,
-    way: str,
-    edges: list[dict[str, Any]],
-    far: str,
-    far_type: str,
-) -> Iterator[dict[str, Any]]:
+_End: TypeAlias = tuple[EdgeType, str, dict[str, Any]]
+"""The type of an edge, its direction as seen from a node, and its row."""
+
+
+def _joined(snapshot: GraphSnapshot, ends: Sequence[_End]) -> list[dict[str, Any]]:
     """Edges with the nodes at their other ends."""
-    if not edges:
-        return
-    ids = sorted({edge[far] for edge in edges})
-    wanted = pc.field("id").isin(pa.array(ids, pa.string()))
-    nodes: Mapping[str, Any] = {
-        row["id"]: row for row in _rows(snapshot, snapshot.catalog.node_types[far_type], wanted)
-    }
-    for edge in sorted(edges, key=lambda row: (row[far], row["id"])):
-        yield {
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for edge_type, way, edge in ends:
+        wanted[_far_type(edge_type, way)].add(edge[_FAR[way]])
+    nodes: dict[tuple[str, str], dict[str, Any]] = {}
+    for name, ids in wanted.items():
+        condition = pc.field("id").isin(pa.array(sorted(ids), pa.string()))
+        for row in _rows(snapshot, snapshot.catalog.node_types[name], condition):
+            nodes[name, row["id"]] = row
+    return [
+        {
             "edge_type": edge_type.name,
             "direction": way,
             "edge": edge,
-            "node_type": far_type,
-            "node": nodes.get(edge[far]),
+            "node_type": _far_type(edge_type, way),
+            "node": nodes.get((_far_type(edge_type, way), edge[_FAR[way]])),
         }
+        for edge_type, way, edge in ends
+    ]
+
+
+def _far_type(edge_type: EdgeType, way: str) -> str:
+    return edge_type.to_type if way == "out" else edge_type.from_type
+
+
+def _shortened(row: dict[str, Any], most_bytes: int) -> tuple[dict[str, Any], list[str]]:
+    """A row whose long values are cut if it is longer than a result may be, and their names."""
+    if size_of(row) <= most_bytes:
+        return row, []
+    most = max(most_bytes // (2 * len(row)), 1)
+    cut = [name for name, value in row.items() if size_of(value) > most]
+    # A letter has up to four bytes.
+    short = {name: row[name][: most // 4] if isinstance(row[name], str) else None for name in cut}
+    return {**row, **short}, cut

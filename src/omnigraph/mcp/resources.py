@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from omnigraph.errors import NotFound
 from omnigraph.mcp.context import AgentContext
-from omnigraph.mcp.stored import stored_tool
+from omnigraph.mcp.stored import may_invoke
 from omnigraph.records import dataclass
 
 _COMMITS = 20
@@ -44,9 +44,9 @@ def visible_resources(context: AgentContext) -> list[AgentResource]:
     """The resources of an actor."""
     allows = context.grants.allows
     needed = {
-        "omnigraph://schema": allows("read"),
+        "omnigraph://schema": allows("read", "main"),
         "omnigraph://queries": allows("read", "main"),
-        "omnigraph://commits": allows("read_history", "main"),
+        "omnigraph://commits": allows("read", "main"),
     }
     return [resource for uri, resource in RESOURCES.items() if needed[uri]]
 
@@ -58,11 +58,13 @@ def read_resource(context: AgentContext, uri: str) -> tuple[AgentResource, str]:
     if resource is None:
         raise NotFound(f"unknown resource: {uri}", hint=f"there are {', '.join(visible)}")
     if resource.name == "schema":
-        return resource, context.graph.schema.text()
+        return resource, _cut(context, context.graph.schema.text())
     if resource.name == "queries":
-        names = [name for name in context.queries if stored_tool(context, name, ()) is not None]
+        names = [name for name in context.queries if may_invoke(context, name)]
         # Only their own declarations: other queries of a file may be hidden from the actor.
-        return resource, "\n\n".join(context.queries[name].own_text for name in names)
+        return resource, _cut(
+            context, "\n\n".join(context.queries[name].own_text for name in names)
+        )
     commits = [
         {
             "commit_id": commit.commit_id,
@@ -73,3 +75,12 @@ def read_resource(context: AgentContext, uri: str) -> tuple[AgentResource, str]:
         for commit in context.graph.commits()[:_COMMITS]
     ]
     return resource, json.dumps(commits)
+
+
+def _cut(context: AgentContext, text: str) -> str:
+    """A text that is not longer than a result may be, and says if it was."""
+    most = context.settings.max_bytes
+    encoded = text.encode("utf-8")
+    if len(encoded) <= most:
+        return text
+    return encoded[:most].decode("utf-8", "ignore") + "\n// cut here: the whole text is too long"

@@ -11,11 +11,11 @@ from omnigraph.errors import LanguageError, OmniGraphError
 from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.records import dataclass
 
-_PAGING = (
+PAGING = (
     "the result was cut; call the tool again with the same arguments and this cursor for the rest, "
     "or ask for less: fewer columns, a condition, an aggregate"
 )
-_TOO_LONG = "a single row is longer than a result may be; return fewer columns"
+TOO_LONG = "a single row is longer than a result may be; return fewer columns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,12 @@ class ToolResult:
     @property
     def text(self) -> str:
         return json.dumps(self.data, ensure_ascii=False, separators=(",", ":"))
+
+
+def size_of(item: Any) -> int:
+    """The bytes of a value as JSON."""
+    text = json.dumps(item, ensure_ascii=False, separators=(",", ":"), default=str)
+    return len(text.encode("utf-8", "replace"))
 
 
 def failure(error: OmniGraphError) -> ToolResult:
@@ -44,7 +50,16 @@ def failure(error: OmniGraphError) -> ToolResult:
     commit = error.details.get("commit_id")
     if isinstance(commit, str):
         data["commit_id"] = commit
-    return ToolResult(data, is_error=True)
+    return ToolResult(writable(data), is_error=True)
+
+
+def writable(value: Any) -> Any:
+    """A value whose texts can be written as UTF-8: a caller may have sent half a character."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {writable(name): writable(item) for name, item in value.items()}
+    return [writable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def page_of(page: PageRead, most_bytes: int) -> dict[str, Any]:
@@ -52,7 +67,7 @@ def page_of(page: PageRead, most_bytes: int) -> dict[str, Any]:
     rows: list[Mapping[str, Any]] = []
     size, is_cut = 0, page.has_more
     for row in (row for rows in page.result.json_batches("sdk") for row in rows):
-        size += len(json.dumps(row, ensure_ascii=False, separators=(",", ":"))) + 1
+        size += size_of(row) + 1
         if size > most_bytes:
             is_cut = True
             break
@@ -66,9 +81,9 @@ def page_of(page: PageRead, most_bytes: int) -> dict[str, Any]:
     }
     if is_cut and rows:
         data["cursor"] = page.cursor(len(rows))
-        data["note"] = _PAGING
+        data["note"] = PAGING
     elif is_cut:
-        data["note"] = _TOO_LONG
+        data["note"] = TOO_LONG
     return data
 
 
@@ -95,7 +110,7 @@ def bounded(items: Sequence[Any], limits: tuple[int, int]) -> tuple[list[Any], b
     kept: list[Any] = []
     size = 0
     for item in items:
-        size += len(json.dumps(item, ensure_ascii=False, default=str)) + 1
+        size += size_of(item) + 1
         if len(kept) == most or size > most_bytes:
             return kept, True
         kept.append(item)

@@ -18,6 +18,8 @@ class AgentSettings:
     """Bytes of JSON in one result."""
     timeout: float = 30.0
     """Seconds that a query may take."""
+    max_memory: int = 512 << 20
+    """Bytes of intermediate rows of a query."""
     branch_prefix: str | None = None
     """Agents create, write and delete only branches whose names begin with this."""
     read_only: bool = False
@@ -27,7 +29,7 @@ class AgentSettings:
 
 
 class Grants(Protocol):
-    """Whether the actor may do something; the engine asks again before it writes."""
+    """What the actor may do; the engine asks again before it writes."""
 
     def allows(
         self,
@@ -35,7 +37,19 @@ class Grants(Protocol):
         branch: str | None = None,
         target: str | None = None,
         query: str | None = None,
-    ) -> bool: ...
+    ) -> bool:
+        """Whether the actor may do this."""
+        ...
+
+    def require(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        """Raise unless the actor may do this; a branch that it may not know of looks absent."""
+        ...
 
 
 class EverythingAllowed:
@@ -49,3 +63,12 @@ class EverythingAllowed:
         query: str | None = None,
     ) -> bool:
         return True
+
+    def require(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        """Allows everything."""

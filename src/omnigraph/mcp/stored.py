@@ -26,13 +26,17 @@ def stored_tool(context: AgentContext, name: str, built_in: Collection[str]) -> 
     A query that does not fit the schema of today is not listed, and refused. One with the name of
     a tool of the graph gets a prefix.
     """
-    stored = context.queries[name]
-    if not context.grants.allows("invoke_query", query=name):
-        return None
-    if stored.query.is_mutation and context.settings.read_only:
+    if not may_invoke(context, name):
         return None
     checked = context.queries.checked(context.graph.catalog)[name]
     return _tool(context, checked, tool_name(name, built_in))
+
+
+def may_invoke(context: AgentContext, name: str) -> bool:
+    """Whether there is a tool for a stored query."""
+    if context.queries[name].is_mutation and context.settings.read_only:
+        return False
+    return context.grants.allows("invoke_query", query=name)
 
 
 def tool_name(query_name: str, built_in: Collection[str]) -> str:

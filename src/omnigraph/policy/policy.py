@@ -26,6 +26,11 @@ from omnigraph.policy.explain import RowVerdict, row_verdicts
 from omnigraph.policy.findings import PolicyFinding, check_rows
 from omnigraph.policy.rows import RowPolicy
 
+MAIN = "main"
+# Whoever is allowed one of these on a branch may know that it exists.
+_ON_BRANCH: tuple[Action, ...] = ("read", "change", "export", "read_history")
+_ON_TARGET: tuple[Action, ...] = ("branch_merge", "branch_delete", "branch_create")
+
 
 class Policy:
     """A bundle of rules that say who may do what, and who may see what.
@@ -231,6 +236,21 @@ class Policy:
         False
         """
         return any(rule.group in self._rules.groups_of(actor) for rule in self._bundle.rules)
+
+    @public
+    def hides_branch(self, actor: str | Identity, branch: str) -> bool:
+        """Whether a branch must look absent to an actor.
+
+        It may do nothing with the branch, nor list branches. That ``main`` exists is no secret.
+
+        >>> Policy.parse("{version: 1}").hides_branch("ana", "plans")
+        True
+        """
+        return branch != MAIN and not (
+            self.decide(actor, "read").allowed
+            or any(self.decide(actor, action, branch).allowed for action in _ON_BRANCH)
+            or any(self.decide(actor, action, None, branch).allowed for action in _ON_TARGET)
+        )
 
     def __repr__(self) -> str:
         rules = len(self._bundle.rules) + len(self._bundle.rows or ())

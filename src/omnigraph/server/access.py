@@ -33,9 +33,6 @@ SERVER_SCOPE = (
 )
 _OPEN = "the server is open: it has neither tokens nor policies"
 _DEFAULT_ALLOWED = frozenset({"read", *IMPLIED["read"]})
-# Whoever is allowed one of these on a branch may know that it exists.
-_ON_BRANCH: tuple[Action, ...] = ("read", "change", "export", "read_history")
-_ON_TARGET: tuple[Action, ...] = ("branch_merge", "branch_delete", "branch_create")
 
 
 class RunState(Enum):
@@ -165,8 +162,4 @@ class Access:
         policy = self._policies.get(graph_id)
         if self.state is RunState.OPEN or policy is None or branch == MAIN:
             return False
-        return actor is None or not (
-            policy.decide(actor, "read").allowed
-            or any(policy.decide(actor, action, branch).allowed for action in _ON_BRANCH)
-            or any(policy.decide(actor, action, None, branch).allowed for action in _ON_TARGET)
-        )
+        return actor is None or policy.hides_branch(actor, branch)

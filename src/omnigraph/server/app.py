@@ -11,9 +11,9 @@ import contextlib
 import inspect
 import time
 import traceback
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,20 +26,22 @@ from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft, read_body
 from omnigraph.server.calls import Call, Reply, RequestHeaders, Wait
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
+from omnigraph.server.forwarding import replayed
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
 from omnigraph.server.look_ups import LookUps
 from omnigraph.server.matching import Match, RouteTable
 from omnigraph.server.patience import Patience
+from omnigraph.server.request_kinds import kind_of, query_of
 from omnigraph.server.request_log import ERROR
 from omnigraph.server.routes import ROUTES, Lane, Route
 from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
 from omnigraph.server.waiting import wait_for_commit
 
+T = TypeVar("T")
 COMMIT = "omnigraph-commit"
 _LEFT = 499
 _NOT_MODIFIED = 304
-_NO_GRAPH = "-"
 
 
 def create_app(process: ServerProcess) -> ASGIApp:
@@ -158,6 +160,10 @@ class _Exchange:
         call = self._call = await self._read_call(route, path)
         if not is_free:
             await self._authorize(route, call)
+        if route.relays is not None and self._process.forwarder is not None and route.relays(call):
+            scope, receive = replayed(self._scope, call, self._receive)
+            await self._process.forwarder(scope, receive, self._count_status)
+            return
         await self._respond(await self._handle(route, call, lane))
 
     # -- checks ------------------------------------------------------------------------------
@@ -228,7 +234,7 @@ class _Exchange:
     async def _handle(self, route: Route, call: Call, lane: Lane) -> Reply:
         if lane == "inline":
             reply = route.handler(call)
-            result: Reply = await reply if inspect.isawaitable(reply) else reply
+            result: Reply = await self._listening_to(reply) if inspect.isawaitable(reply) else reply
             return result
         if lane == "write":
             return await self._write(route, call)
@@ -274,7 +280,7 @@ class _Exchange:
         self, route: Route, call: Call, work: Callable[[], Reply | Wait]
     ) -> Reply | Wait:
         permit = await self._admit(call)
-        kind = _kind_of(call)
+        kind = kind_of(call)
         try:
             reply = await self._answer_here(route, call, kind)
         except BaseException:
@@ -283,11 +289,16 @@ class _Exchange:
         if reply is not None:
             permit.release()
             return reply
+        with self._look_ups.fill(kind):
+            read = self._process.lanes.read(work, call.cancel, permit=permit, key=kind)
+            return await self._listening_to(read)
+
+    async def _listening_to(self, work: Awaitable[T]) -> T:
+        """Wait for something; its reads are cancelled when the client leaves."""
         # Most reads have ended before it pays to listen to their clients.
         self._patience.add(self)
         try:
-            with self._look_ups.fill(kind):
-                return await self._process.lanes.read(work, call.cancel, permit=permit, key=kind)
+            return await work
         finally:
             self._patience.discard(self)
             if self._listening is not None:
@@ -435,7 +446,7 @@ class _Exchange:
         log = self._process.log
         if not log.wants_request(seconds):
             return
-        text, name = _query_of(self._call)
+        text, name = query_of(self._call)
         log.request(
             request_id=self._request_id,
             method=self._method,
@@ -466,25 +477,6 @@ def _decoded_body(route: Route, content: bytes) -> Any:
         raise RequestRefused(
             400, error.reason, f"invalid stored-query invocation body: {error.message}"
         ) from None
-
-
-def _kind_of(call: Call) -> tuple[str, str, int]:
-    """The kind of a read: the same query on the same graph takes about the same time."""
-    text, name = _query_of(call)
-    graph_id = _NO_GRAPH if call.served is None else call.served.graph_id
-    return call.route.operation_id, graph_id, hash((text, name))
-
-
-def _query_of(call: Call | None) -> tuple[str | None, str | None]:
-    """The text and the name of the query of a request, never its parameters."""
-    if call is None:
-        return None, None
-    if call.route.is_lenient:
-        return None, call.path["name"]
-    body = call.body
-    text = getattr(body, "query", None) or getattr(body, "query_source", None)
-    name = getattr(body, "name", None) or getattr(body, "query_name", None)
-    return (text if isinstance(text, str) else None), (name if isinstance(name, str) else None)
 
 
 def _label_method(method: str) -> str:

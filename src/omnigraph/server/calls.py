@@ -49,6 +49,10 @@ class RequestHeaders:
             return [value]
         return [value for key, value in self._items if key == wanted]
 
+    def items(self) -> list[tuple[bytes, bytes]]:
+        """All headers in their order."""
+        return list(self._items)
+
     def with_id(self, name: str, value: str) -> list[tuple[bytes, bytes]]:
         """All headers, with this value of one instead of what the client sent."""
         replaced = name.encode("ascii")

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from omnigraph.errors import InputError
+from omnigraph.mcp.branch_prefixes import PrefixRules, parse_prefixes
 from omnigraph.server.admission import ReadCaps, WriteCaps
 from omnigraph.settings import Settings
 
@@ -57,6 +58,21 @@ class LogOptions(msgspec.Struct, frozen=True):
     """Whether decisions that allow are logged as those that deny."""
 
 
+class AgentOptions(msgspec.Struct, frozen=True):
+    """What agents may do by MCP, and who may connect."""
+
+    branches: PrefixRules = ()
+    """Patterns of actors, and the prefixes of the branches that they may write to."""
+    max_rows: int = 200
+    """Rows in one result."""
+    max_bytes: int = 100_000
+    """Bytes in one result."""
+    hosts: tuple[str, ...] = ()
+    """Values of the header ``Host`` that are accepted besides those of a loopback address."""
+    origins: tuple[str, ...] = ()
+    """The same of the header ``Origin``."""
+
+
 class ServerConfig(msgspec.Struct, frozen=True):
     """Everything that a server was told when it started."""
 
@@ -73,6 +89,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     write_caps: WriteCaps = WriteCaps()
     limits: QueryLimits = QueryLimits()
     log: LogOptions = LogOptions()
+    agents: AgentOptions = AgentOptions()
     trace_endpoint: str = ""
     """The OTLP collector that spans are sent to; none when empty."""
 
@@ -174,6 +191,13 @@ def make_config(
             level=_level(settings.log_level),
             slow_seconds=settings.slow_query_ms / 1000,
             all_decisions=settings.logged_decisions == "all",
+        ),
+        agents=AgentOptions(
+            branches=parse_prefixes(settings.agent_branches),
+            max_rows=settings.agent_max_rows,
+            max_bytes=settings.agent_max_bytes,
+            hosts=tuple(settings.agent_hosts.split()),
+            origins=tuple(settings.agent_origins.split()),
         ),
         trace_endpoint=settings.trace_endpoint,
     )

@@ -101,6 +101,8 @@ REASONS: dict[str, tuple[str, str]] = {
     "bad_idempotency_key": ("400", "the idempotency key is empty or too long"),
     "body_not_json": ("400", "the body is not JSON, not UTF-8, or nested too deeply"),
     "content_encoding": ("400, 415", "the body cannot be decoded, or its encoding is unknown"),
+    "host_not_allowed": ("421", "an agent addresses the server by another name"),
+    "origin_not_allowed": ("403", "a web page of another origin uses the server as an agent"),
     "missing_token": ("401", "there is no bearer token"),
     "invalid_token": ("401", "nobody has this token"),
     "route_not_found": ("404", "there is no such operation"),

@@ -20,6 +20,8 @@ import httptools
 from starlette.types import Message, Receive, Scope, Send
 
 from omnigraph.errors import OmniGraphError, OutcomePending, ServerUnavailable
+from omnigraph.server.calls import Call
+from omnigraph.server.heads import REQUEST_ID
 
 Outcome: TypeAlias = Literal["answered", "unavailable", "pending", "left"]
 
@@ -275,6 +277,25 @@ class Forwarder:
         """Close the connections that are kept."""
         for connection in list(self._idle):
             connection.close()
+
+
+def replayed(scope: Scope, call: Call, receive: Receive) -> tuple[Scope, Receive]:
+    """A request whose body has been read and decoded, to be relayed all the same."""
+    body: bytes = call.body
+    own = (REQUEST_ID.encode(), b"content-length", b"content-encoding", b"transfer-encoding")
+    headers = [
+        *(item for item in scope["headers"] if item[0] not in own),
+        (REQUEST_ID.encode(), call.request_id.encode("ascii")),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    pending = [body]
+
+    async def replay() -> Message:
+        if pending:
+            return {"type": "http.request", "body": pending.pop(), "more_body": False}
+        return await receive()
+
+    return {**scope, "headers": headers}, replay
 
 
 class _ClientLeft(Exception):

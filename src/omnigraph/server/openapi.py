@@ -19,6 +19,7 @@ _RENAMED = {"ConflictKind": "MergeConflictKindOutput"}
 """Enumerations of the engine, under the names of the contract."""
 TEXTS = {
     200: "Success",
+    202: "Accepted; there is nothing to answer",
     201: "Success; there was no value before",
     206: "A range of the bytes",
     302: "The bytes are at the address in `Location`",
@@ -37,6 +38,7 @@ TEXTS = {
     414: "The request target is too long",
     415: "The content type or encoding is not supported",
     416: "The range is beyond the end",
+    421: "The server is not addressed by this name",
     422: "The body has the wrong shape",
     424: "The bytes are stored at an address that is not served",
     429: "The actor has too many requests in flight",

@@ -6,6 +6,7 @@ Routing, authorisation, admission, body limits, metrics, the OpenAPI document an
 
 from __future__ import annotations
 
+from omnigraph.server.routes.agents import AGENT_ROUTES
 from omnigraph.server.routes.blobs import BLOB_ROUTES
 from omnigraph.server.routes.branching import BRANCH_ROUTES
 from omnigraph.server.routes.evolving import PLAN_ROUTES
@@ -28,4 +29,5 @@ ROUTES: tuple[Route, ...] = (
     *BLOB_ROUTES,
     *PLAN_ROUTES,
     *POLICY_ROUTES,
+    *AGENT_ROUTES,
 )

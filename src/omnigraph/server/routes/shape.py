@@ -65,6 +65,8 @@ class Route:
     """Replaces the error of a denied actor; runs on a thread."""
     writes: Callable[[Decisions, Identity | None, ServedGraph, dict[str, str]], bool] | None = None
     """Decides about the lane, if it depends on the path and the actor."""
+    relays: Callable[[Call], bool] | None = None
+    """Whether the writer process must answer, if that depends on the body and the actor."""
     size: Callable[[Call], int] = _body_bytes
     """The estimated size of a write, for admission."""
     in_memory: Callable[[Call], Reply | None] | None = None
