@@ -148,11 +148,17 @@ def _owner(graph: Graph, remote: Any, loop: asyncio.Runner, name: str) -> Any:
         "RemoteBranches": lambda: remote.branches,
         "RemoteSchema": lambda: remote.schema,
         "RemoteQueries": lambda: remote.queries,
+        "RemoteTags": lambda: remote.tags,
+        "RemoteChanges": lambda: remote.changes,
+        "RemoteBlobs": lambda: remote.blobs,
         "AsyncRemoteGraph": lambda: remote,
         "AsyncRemoteSnapshot": lambda: loop.run(remote.snapshot()),
         "AsyncRemoteBranches": lambda: remote.branches,
         "AsyncRemoteSchema": lambda: remote.schema,
         "AsyncRemoteQueries": lambda: remote.queries,
+        "AsyncRemoteTags": lambda: remote.tags,
+        "AsyncRemoteChanges": lambda: remote.changes,
+        "AsyncRemoteBlobs": lambda: remote.blobs,
         "Graph": lambda: graph,
         "GraphSnapshot": graph.snapshot,
         "GraphBranches": lambda: graph.branches,
@@ -160,6 +166,7 @@ def _owner(graph: Graph, remote: Any, loop: asyncio.Runner, name: str) -> Any:
         "GraphChanges": lambda: graph.changes,
         "GraphSchema": lambda: graph.schema,
         "GraphStoredQueries": lambda: graph.queries,
+        "GraphBlobs": lambda: graph.blobs,
         "GraphIndexes": lambda: graph.indexes,
         "GraphEmbeddings": lambda: graph.embeddings,
         "GraphMaintenance": lambda: graph.maintenance,
@@ -266,6 +273,9 @@ def test_every_failure_is_typed(graph, remote, loop, backup, tmp_path, monkeypat
                 answer = function(**{**given, name: value})
                 if inspect.isawaitable(answer):
                     answer = loop.run(_awaited(answer))
+                if method == "follow":
+                    # It waits for commits, which nobody makes here.
+                    continue
                 if isinstance(answer, Iterator):
                     list(islice(answer, 5))
                 if isinstance(answer, omnigraph.Result):

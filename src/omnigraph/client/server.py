@@ -48,6 +48,11 @@ class ServerRequest:
     """The text that diagnostics of the response are about."""
     timeout: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout >= 0:
+            wrong = "negative" if self.timeout < 0 else self.timeout
+            raise InputError(f"timeout cannot be {wrong}")
+
     @property
     def content(self) -> bytes | Iterable[bytes] | None:
         body = self.body
