@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -16,15 +18,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from omnigraph import Graph
+from omnigraph import Cancel, Graph
+from omnigraph.cli.command_context import enter
+from omnigraph.cli.output import terminal
 from omnigraph.cli.parser import build_parser
 from omnigraph.cli.parser_tree import actions, leaves
 from omnigraph.cli.warm import address
 from omnigraph.cli.warm.admission import INPUTS, REFUSED_OPTIONS
+from omnigraph.cli.warm.graphs import MOST_GRAPHS, OpenGraphs
+from omnigraph.errors import Closed
+from omnigraph.settings import environment_of
 from tests.sampling import rotating
 
 pytestmark = [
@@ -376,6 +385,56 @@ def test_twenty_commands_at_once(desk):
     assert names == ["p.name", "Ana", "Bo", *(f"w{n:02}" for n in range(10))]
 
 
+@dataclass
+class Interrupted:
+    """The context of a command whose user has pressed Ctrl-C."""
+
+    stdout: io.StringIO
+    is_committing: bool = False
+    cancel: Cancel = field(default_factory=Cancel)
+
+    def __post_init__(self) -> None:
+        self.cancel.set()
+
+
+def test_what_is_committed_is_reported_after_ctrl_c():
+    context = Interrupted(io.StringIO())
+
+    def show(line: str) -> None:
+        enter(context)
+        terminal.show(line)
+
+    with pytest.raises(KeyboardInterrupt):
+        copy_context().run(show, "rows")
+    context.is_committing = True
+    copy_context().run(show, "the receipt")
+    assert context.stdout.getvalue() == "the receipt\n"
+
+
+def test_graphs_are_closed_when_idle_and_kept_while_used(desk):
+    graphs = OpenGraphs()
+    path = str(desk.graph("idle.omni"))
+    with graphs.opened(path, "r", None) as first:
+        graphs.close_idle(0)
+        assert first.snapshot().count("Person") == 2
+    with graphs.opened(path, "r", None) as again:
+        assert again is first
+    graphs.close_idle(60)
+    assert len(graphs) == 1
+    graphs.close_idle(0)
+    assert len(graphs) == 0
+    with pytest.raises(Closed):
+        first.snapshot()
+    for number in range(MOST_GRAPHS + 2):
+        with (
+            environment_of({"OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS": str(number)}),
+            graphs.opened(path, "r", None) as graph,
+        ):
+            assert graph.snapshot().count("Person") == 2
+    assert len(graphs) == MOST_GRAPHS
+    graphs.close_idle(0)
+
+
 # -- the end of the process ------------------------------------------------------------------------
 
 
@@ -383,6 +442,48 @@ def kill(desk: Desk) -> None:
     os.kill(desk.status()["pid"], signal.SIGKILL)
 
 
+DYING = """\
+import os, signal, sys
+from omnigraph.commit import failpoints
+def die(point):
+    if point == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+failpoints.install(die)
+from omnigraph.cli.warm.process import main
+main(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("point", "is_made"),
+    rotating([("write.after_sidecar", False), ("write.after_publish", True)], 1, "warm deaths"),
+)
+def test_a_commit_in_which_the_process_dies_is_named(cold, point, is_made):
+    path = cold.graph()
+    reading, writing = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", DYING, str(writing), point],
+        env=cold.environ,
+        pass_fds=[writing],
+    )
+    os.close(writing)
+    with os.fdopen(reading, "rb") as report:
+        assert report.read() == b"ready"
+    done = cold.run("mutate", "--store", "g.omni", "-e", ADD, "--params", '{"name": "Late"}')
+    assert process.wait(SECONDS) == -signal.SIGKILL
+    assert done[:2] == (1, "")
+    assert done[2].endswith("code: outcome_pending\n")
+    commit_id = re.search("`omnigraph commit show ([0-9A-Z]{26})`", done[2])[1]
+    with Graph.open(path) as graph:
+        commits = [commit.commit_id for commit in graph.commits()]
+        assert graph.snapshot().count("Person") == 2 + is_made
+        if is_made:
+            assert graph.commit(commit_id).commit_id in commits
+        else:
+            assert commit_id not in commits
+
+
+@pytest.mark.slow
 def test_the_death_of_the_process_in_a_write_leaves_the_outcome_open(cold):
     cold.graph()
     cold.run("warm", "start")

@@ -43,6 +43,10 @@ class CommandContext(Protocol):
     def cancel(self) -> Cancel:
         """Set when the user presses Ctrl-C."""
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether its commit is being made, or was: from then on it is finished and reported."""
+
     def open_graph(
         self, uri: str, mode: Literal["rw", "r"], actor: str | None
     ) -> AbstractContextManager[Graph]:
@@ -92,5 +96,5 @@ def query_cancel() -> Cancel | None:
 def check_interrupt() -> None:
     """Raise ``KeyboardInterrupt`` if the user has pressed Ctrl-C in another process."""
     context = current()
-    if context is not None and context.cancel.is_set:
+    if context is not None and context.cancel.is_set and not context.is_committing:
         raise KeyboardInterrupt

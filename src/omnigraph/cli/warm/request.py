@@ -164,7 +164,12 @@ class Request:
         listener = threading.Thread(target=self._listen, args=(interruption,), daemon=True)
         listener.start()
         enter(context)
-        ON_INTENT.set(lambda commit_id: self._send(b"C", commit_id.encode("ascii")))
+
+        def on_intent(commit_id: str) -> None:
+            context.is_committing = True
+            self._send(b"C", commit_id.encode("ascii"))
+
+        ON_INTENT.set(on_intent)
         try:
             with environment_of(command.environ):
                 return run_program(command.arguments)
@@ -231,6 +236,7 @@ class _Context:
         self.directory = directory
         self.cancel = cancel
         self.inputs = inputs
+        self.is_committing = False
         self.stdin, self.stdout, self.stderr = silent_streams()
 
     def open_graph(
