@@ -154,7 +154,28 @@ def test_rows_look_the_same_in_every_format(kept, arguments):
     kept.works(*arguments)
 
 
-@pytest.mark.parametrize("format", ["arrow", "parquet"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("-e", PEOPLE),
+        ("-e", NOBODY),
+        ("-e", PEOPLE, "--branch", "main"),
+        ("-e", PEOPLE, "--max-rows", "1000"),
+        ("-e", NODES, "--timeout", "60"),
+    ],
+)
+def test_streamed_lines_look_the_same(kept, arguments):
+    kept.works("query", *arguments, "--format", "jsonl")
+
+
+def test_too_many_streamed_lines_are_refused_in_the_same_way(kept):
+    arguments = ("query", "-e", PEOPLE, "--format", "jsonl", "--max-rows", "1")
+    embedded, served = (side.run(*arguments) for side in (kept.embedded, kept.served))
+    assert embedded == served
+    assert (served[0] != 0, served[1]) == (True, "")
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet", "jsonl"])
 def test_binary_rows_are_the_same_bytes(kept, format):
     content = []
     for side in (kept.embedded, kept.served):

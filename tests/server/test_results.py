@@ -27,6 +27,7 @@ from omnigraph.server.heads import REQUEST_ID
 from omnigraph.server.row_replies import ROW_TYPES
 from tests.server.processes import until
 from tests.server.serving import PEOPLE, QUERIES, Client, ListedAccess, Server, open_served, serving
+from tests.server.test_serve import serve
 
 TOKENS = {"token-a": "ana", "token-b": "bo"}
 CITIES = "query cities() { match { $c: City } return { $c.name } }"
@@ -356,3 +357,47 @@ def test_a_closed_reader_ends_the_stream_of_the_server(ana, server: Server, tmp_
         next(rows)
         rows.close()
         assert graph.query(PEOPLE).row_count == 2
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accept", [JSON, NDJSON, ARROW_STREAM])
+def test_a_process_does_not_grow_with_the_result(tmp_path: Path, accept: str):
+    """60 MiB of rows are sent again and again by a process whose table is in memory."""
+    names = [f"c{n:06}" for n in range(300_000)]
+    texts = [f"{name} is a city with a long text {'x' * 150}" for name in names]
+    schema = "node City { name: String @key  text: String }"
+    with Graph.init(tmp_path / "g.omni", schema, durability="os") as graph:
+        graph.append({"City": pa.table({"name": names, "text": texts})})
+    query = "query q() { match { $c: City } return { $c.name, $c.text } }"
+    headers = {"Accept": accept, "Content-Type": "application/json"}
+    environ = {"OMNIGRAPH_QUERY_MAX_ROWS": "1000000", "OMNIGRAPH_QUERY_TIMEOUT": "600"}
+    options = ("--workers", "1", "--unauthenticated")
+
+    with serve(tmp_path / "g.omni", tmp_path / "log", *options, **environ) as server:
+        server.await_listening()
+        status = Path(f"/proc/{server.process.pid}/status")
+
+        def megabytes(name: str) -> int:
+            (line,) = (line for line in status.read_text().splitlines() if line.startswith(name))
+            return int(line.split()[1]) >> 10
+
+        def read() -> int:
+            connection = server.connect(600)
+            connection.request("POST", "/graphs/g/query", json.dumps({"query": query}), headers)
+            answer, size = connection.getresponse(), 0
+            while piece := answer.read(1 << 16):
+                size += len(piece)
+            connection.close()
+            return size
+
+        for _ in range(3):
+            read()
+        Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+        before = megabytes("VmRSS")
+        assert read() > 55 << 20
+        # A document is kept up to 32 MiB, once as pieces and once joined.
+        most = 100 if accept == JSON else 40
+        assert megabytes("VmHWM") - before < most

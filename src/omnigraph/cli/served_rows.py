@@ -1,22 +1,32 @@
-"""Rows of a server: as text from one document, without loading Arrow, or in a binary format."""
+"""Rows of a server: as text, without loading Arrow, or in a binary format.
+
+Lines of JSON and the binary formats are streams; the other texts are made from one document.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cli.command_context import stdout
 from omnigraph.cli.operator_config import TEXT_FORMATS
 from omnigraph.cli.options import snapshot_arguments
-from omnigraph.cli.output.rows import Layout, show_envelope, show_result
+from omnigraph.cli.output.rows import Layout, show_envelope, show_lines, show_result
+from omnigraph.cli.output.terminal import is_terminal
 from omnigraph.remote import requests
 from omnigraph.remote.graph import RemoteGraph
-from omnigraph.remote.snapshot import read_document, run_read
+from omnigraph.remote.snapshot import check_count, read_document, run_read
 from omnigraph.remote.states import StateRef
+from omnigraph.remote.streams import lines_or_document
 
 if TYPE_CHECKING:
     from omnigraph.client.server import ServerRequest
+
+
+_LINES = f"{requests.NDJSON}, application/json;q=0.5"
+"""Other servers know no lines."""
 
 
 def show_served(
@@ -35,8 +45,24 @@ def show_served(
     ref = StateRef.of(state["branch"], state["commit"], state["tag"], None, state["at"])
     commit, name = calls.find_commit(ref), ref.tag or ref.name
     target = None if name is None else {"snapshot": name}
-    accept = None if is_text else requests.ARROW_STREAM
+    is_stream = format == "jsonl" and not (arguments.out is None and is_terminal(stdout()))
+    accept = _LINES if is_stream else None if is_text else requests.ARROW_STREAM
     request = _request(arguments, source, params, accept, state["branch"], commit)
+    if is_stream:
+        read = lines_or_document(calls, request)
+        if not isinstance(read, dict):
+            shown: dict[str, Any] = {
+                "branch": None if commit else state["branch"],
+                "snapshot": commit,
+                **(target or {}),
+            }
+            head = {"query_name": _query_name(arguments, source), "target": shown}
+            show_lines(head, _within(read, arguments.max_rows), arguments.out)
+            return
+        check_count(read, arguments.max_rows)
+        read["target"] |= target or {}
+        show_envelope(read, format, layout, arguments.out)
+        return
     if is_text:
         rows = read_document(calls, request, arguments.max_rows)
         rows["target"] |= target or {}
@@ -44,6 +70,25 @@ def show_served(
         return
     with run_read(calls, request, arguments.timeout, arguments.max_rows, None, target) as result:
         show_result(result, format, layout, arguments.out)
+
+
+def _query_name(arguments: argparse.Namespace, source: str | Path | None) -> str:
+    """The name of the query that the server has run."""
+    if arguments.name is not None or source is None:
+        return str(arguments.name)
+    from omnigraph.lang.query.parser import read_queries, select_query
+
+    return select_query(read_queries(requests.query_source(source))).name
+
+
+def _within(rows: Iterator[dict[str, Any]], most: int | None) -> Iterator[dict[str, Any]]:
+    """The same rows, until there are too many."""
+    for count, row in enumerate(rows, 1):
+        if most is not None and count > most:
+            from omnigraph.remote.results import check_rows
+
+            check_rows(count, most)
+        yield row
 
 
 def _request(

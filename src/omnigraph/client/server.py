@@ -103,8 +103,12 @@ class Connection:
 
     def send(self, request: ServerRequest) -> Any:
         """The response of a request as plain data."""
+        return self.document(self.open(request), request)
+
+    def document(self, answer: OpenResponse, request: ServerRequest) -> Any:
+        """An open response as plain data."""
         pieces: list[bytes] = []
-        with self.open(request) as answer:
+        with answer:
             try:
                 pieces.extend(answer)
             except NoResponse as error:

@@ -391,11 +391,16 @@ def read_document(
 ) -> dict[str, Any]:
     """The rows of a query as one document, without loading Arrow."""
     document = calls.send(request, documents.read_output)
+    check_count(document, max_rows)
+    return document
+
+
+def check_count(document: Mapping[str, Any], max_rows: int | None) -> None:
+    """Raise if a document has more rows than the caller accepts."""
     if max_rows is not None and document["row_count"] > max_rows:
         from omnigraph.remote.results import check_rows
 
         check_rows(document["row_count"], max_rows)
-    return document
 
 
 def export_lines(calls: RemoteCalls, request: ServerRequest) -> Iterator[str]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.client.http import NoResponse, OpenResponse
 from omnigraph.client.server import Connection, ServerRequest, no_response, unexpected_response
 from omnigraph.errors import OmniGraphError, ServerError
+from omnigraph.remote import documents
+from omnigraph.remote.documents import decoding
 from omnigraph.remote.requests import NDJSON
 
 if TYPE_CHECKING:
@@ -61,9 +63,13 @@ class RowLines:
         return row
 
 
+def _is_lines(content_type: str | None) -> bool:
+    return (content_type or "").partition(";")[0].strip() == NDJSON
+
+
 def check_lines(content_type: str | None, base: str) -> None:
     """Raise unless the response of a server is lines of JSON."""
-    if (content_type or "").partition(";")[0].strip() != NDJSON:
+    if not _is_lines(content_type):
         raise ServerError(
             f"the server at {base} does not stream rows", hint="use a server of this release"
         )
@@ -94,6 +100,17 @@ def _rows(answer: OpenResponse, connection: Connection, request: ServerRequest) 
         except NoResponse as error:
             raise no_response(connection.base, error.failure, request) from None
     yield from lines.end()
+
+
+def lines_or_document(calls: RemoteCalls, request: ServerRequest) -> Iterator[Row] | Row:
+    """The rows of a query one by one, or its whole document from a server that streams none."""
+    calls.check_open()
+    connection = calls.connection
+    answer = connection.open(request)
+    if _is_lines(answer.headers.get("Content-Type")):
+        return _rows(answer, connection, request)
+    with decoding(connection.base):
+        return documents.read_output(connection.document(answer, request))
 
 
 def read_pages(

@@ -46,6 +46,9 @@ def accepted_type(headers: RequestHeaders, offered: Sequence[str]) -> str:
     given = headers.all("accept")
     if not given:
         return offered[0]
+    if len(given) == 1 and (name := given[0].decode("latin-1")) in offered:
+        # As most clients write it.
+        return name
     text = b",".join(given).decode("latin-1").lower()
     ranges = [parsed for element in _ELEMENT.findall(text) if (parsed := _parsed(element))]
     if not text.replace(",", "").strip():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _BINARY = ("arrow", "parquet")
 _LEAST_WIDTH = 8
+_IN_MEMORY = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,30 @@ def show_envelope(
             write(text.encode("utf-8"))
 
 
+def show_lines(head: Mapping[str, Any], rows: Iterator[Mapping[str, Any]], out: str | None) -> None:
+    """Print rows as lines of JSON, or write them to a file, after a line with their number.
+
+    Nothing is printed before all rows have arrived; many of them wait in a file.
+    """
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
+        count = 0
+        for row in rows:
+            spool.write(f"{compact(row)}\n".encode())
+            count += 1
+        spool.seek(0)
+        first = {"kind": "metadata", **head, "row_count": count}
+        pieces = chain([f"{compact(first)}\n".encode()], iter(lambda: spool.read(1 << 16), b""))
+        if out is None:
+            for piece in pieces:
+                terminal.show_bytes(piece)
+            return
+        from omnigraph.write.destinations import replaced_file
+
+        with replaced_file(Path(out)) as write:
+            for piece in pieces:
+                write(piece)
+
+
 def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
     """A ReadOutput as text.
 
@@ -92,7 +119,7 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
     if format == "jsonl":
         head = {key: envelope[key] for key in ("query_name", "target", "row_count")}
         lines = [{"kind": "metadata", **head}, *rows]
-        return "".join(f"{_compact(line)}\n" for line in lines)
+        return "".join(f"{compact(line)}\n" for line in lines)
     cells = [[_cell(row.get(name)) for name in columns] for row in rows]
     if format == "csv":
         return "".join(f"{','.join(map(_csv, line))}\n" for line in [columns, *cells])
@@ -104,10 +131,11 @@ def rows_text(envelope: Mapping[str, Any], format: str, layout: Layout) -> str:
 
 def _cell(value: Any) -> str:
     """A value as text: strings verbatim, everything else as JSON."""
-    return value if isinstance(value, str) else _compact(value)
+    return value if isinstance(value, str) else compact(value)
 
 
-def _compact(value: Any) -> str:
+def compact(value: Any) -> str:
+    """A value as JSON without white space."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
