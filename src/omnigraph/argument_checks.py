@@ -206,10 +206,10 @@ def _rule_of(hint: Any) -> _Rule | None:
 
 def _choice(values: tuple[Any, ...], names: tuple[str, ...]) -> _Rule:
     wanted = " or ".join(filter(None, (", ".join(map(repr, names[:-1])), repr(names[-1]))))
-    known = frozenset(values)
+    members = frozenset(values)
 
     def fits(value: Any) -> bool:
-        return value in (known if value.__class__ is str else values)
+        return value in (members if value.__class__ is str else values)
 
     return _Rule(fits, wanted, (), names)
 

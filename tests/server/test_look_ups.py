@@ -31,14 +31,14 @@ class Cache:
         return reply
 
 
-def together(count: int, cache: Cache, *, is_known: bool = True) -> None:
+def together(count: int, cache: Cache, *, is_warm: bool = True) -> None:
     async def run() -> None:
         look_ups = LookUps()
-        if is_known:
+        if is_warm:
             assert await cache.read(look_ups) is ANSWER
         cache.is_fresh = False
-        answers = await asyncio.gather(*(cache.read(look_ups) for _ in range(count)))
-        assert answers == [ANSWER] * count
+        replies = await asyncio.gather(*(cache.read(look_ups) for _ in range(count)))
+        assert replies == [ANSWER] * count
 
     asyncio.run(run())
 
@@ -52,7 +52,7 @@ def test_one_look_up_of_many_fills_the_cache():
 def test_a_read_that_was_never_answered_in_memory_waits_for_nobody():
     """Other queries of one text run beside each other."""
     cache = Cache()
-    together(20, cache, is_known=False)
+    together(20, cache, is_warm=False)
     assert cache.fills == 20
 
 
@@ -72,10 +72,10 @@ def test_a_read_that_fails_releases_those_that_wait():
     async def run() -> None:
         look_ups = LookUps()
         await look_ups.answer("k", lambda: ANSWER)
-        answers = iter([None, ANSWER])
+        replies = iter([None, ANSWER])
         try:
             with look_ups.fill("k"):
-                waiting = asyncio.ensure_future(look_ups.answer("k", lambda: next(answers)))
+                waiting = asyncio.ensure_future(look_ups.answer("k", lambda: next(replies)))
                 await asyncio.sleep(0)
                 raise ValueError
         except ValueError:

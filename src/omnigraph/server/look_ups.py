@@ -24,7 +24,7 @@ class LookUps:
     """The kinds of reads that the event loop has answered, and who fills their caches now."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, None] = OrderedDict()
+        self._kinds: OrderedDict[Hashable, None] = OrderedDict()
         self._filling: dict[Hashable, asyncio.Future[None]] = {}
 
     async def answer(self, kind: Hashable, attempt: Callable[[], Reply | None]) -> Reply | None:
@@ -36,16 +36,16 @@ class LookUps:
                 return None
             reply = attempt()
         if reply is not None:
-            self._known[kind] = None
-            self._known.move_to_end(kind)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            self._kinds[kind] = None
+            self._kinds.move_to_end(kind)
+            if len(self._kinds) > _REMEMBERED:
+                self._kinds.popitem(last=False)
         return reply
 
     @contextmanager
     def fill(self, kind: Hashable) -> Iterator[None]:
         """While a read with a thread fills the caches of its kind; others wait for its end."""
-        if kind not in self._known or kind in self._filling:
+        if kind not in self._kinds or kind in self._filling:
             yield
             return
         filling = self._filling[kind] = asyncio.get_running_loop().create_future()
