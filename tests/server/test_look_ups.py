@@ -68,6 +68,31 @@ def test_nobody_waits_long_for_a_read_that_takes_long(monkeypatch):
     asyncio.run(run())
 
 
+def test_nobody_waits_long_while_commits_make_the_caches_stale_again(monkeypatch):
+    monkeypatch.setattr("omnigraph.server.look_ups._LONGEST_WAIT", 0.05)
+
+    async def run() -> None:
+        look_ups, is_over = LookUps(), False
+        await look_ups.answer("k", lambda: ANSWER)
+
+        async def fill_for_ever() -> None:
+            while not is_over:
+                # The next one begins before those that wait look again.
+                with look_ups.fill("k"):
+                    await asyncio.sleep(0.001)
+
+        filling = asyncio.ensure_future(fill_for_ever())
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(20):
+                assert await look_ups.answer("k", lambda: None) is None
+        finally:
+            is_over = True
+            await filling
+
+    asyncio.run(run())
+
+
 def test_a_read_that_fails_releases_those_that_wait():
     async def run() -> None:
         look_ups = LookUps()

@@ -17,7 +17,7 @@ from omnigraph.server.calls import Reply
 _REMEMBERED = 4096
 """How many kinds of reads are known to be look-ups."""
 _LONGEST_WAIT = 0.05
-"""Seconds; a read whose kind takes longer gets a thread of its own."""
+"""Seconds; a read that has waited longer gets a thread of its own."""
 
 
 class LookUps:
@@ -30,8 +30,11 @@ class LookUps:
     async def answer(self, kind: Hashable, attempt: Callable[[], Reply | None]) -> Reply | None:
         """The answer of an attempt that reads memory only; ``None`` if it needs a thread."""
         reply = attempt()
+        now = asyncio.get_running_loop().time
+        end = now() + _LONGEST_WAIT
+        # Commits may make the caches stale again and again.
         while reply is None and (filling := self._filling.get(kind)) is not None:
-            await asyncio.wait((filling,), timeout=_LONGEST_WAIT)
+            await asyncio.wait((filling,), timeout=max(end - now(), 0.0))
             if not filling.done():
                 return None
             reply = attempt()
