@@ -20,7 +20,7 @@ from omnigraph.errors import InputError
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.cursor import Cursor, view_mark
-from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, baseline_record
+from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, ViewAt, baseline_record
 from omnigraph.merge.pages import ChangeBlock, ChangePage
 from omnigraph.records import dataclass
 from omnigraph.representation import brief
@@ -153,13 +153,8 @@ class GraphChanges(Namespace):
         >>> [change.op.value for change in page.changes]
         ['insert']
         """
-        row = History(self._handle.store).commit(commit)
-        feed = feed_of(self._handle, row.branch, ChangeFilter.of(kinds, types, ops))
-        start = Cursor(normal_branch(row.branch), row.parent, view=None)
-        position = start if cursor is None else Cursor.parse(cursor)
-        if (position.branch, position.commit) != (start.branch, start.commit):
-            raise InputError("the cursor belongs to another commit", hint="start without one")
-        return Authors(self._handle).of_page(feed.page(position, limit, row.commit_id))
+        wanted = ChangeFilter.of(kinds, types, ops)
+        return read_commit(self._handle, commit, cursor, limit, wanted)
 
     @public
     def baseline(self, branch: str = "main", dest: Location | None = None) -> Baseline:
@@ -200,11 +195,7 @@ class GraphChanges(Namespace):
         >>> graph.changes.blame("Person", "Ada").commit.commit_id == graph.commits()[0].commit_id
         True
         """
-        Authors(self._handle).require(branch)
-        entity_type = find_type(self._handle.accepted().catalog, type_name)
-        chain = feed_of(self._handle, branch, ChangeFilter()).chain()
-        schema, view_at = _schema_at(self._handle), self._handle.view_at
-        return find_blame(self._handle.store, schema, entity_type, entity_id, chain, view_at)
+        return read_blame(self._handle, type_name, entity_id, branch)
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -228,15 +219,54 @@ def read_page(
     limit: int,
     wanted: ChangeFilter,
     is_enough: Callable[[], bool] = lambda: False,
+    view_at: ViewAt | None = None,
 ) -> ChangePage:
-    """A page of the feed of a branch, as the actor of the handle sees it; see ``Feed.page``."""
-    feed = feed_of(handle, branch, wanted)
+    """A page of the feed of a branch, as the actor of the handle sees it; see ``Feed.page``.
+
+    ``view_at`` is what the actor sees of each branch, instead of what the handle says.
+    """
+    feed = feed_of(handle, branch, wanted, view_at)
     position = feed.start(start) if cursor is None else Cursor.parse(cursor)
     return Authors(handle).of_page(feed.page(position, limit, is_enough=is_enough))
 
 
-def feed_of(handle: Handle, branch: str, wanted: ChangeFilter) -> Feed:
-    return Feed(handle.store, _schema_at(handle), normal_branch(branch), wanted, handle.view_at)
+def read_commit(
+    handle: Handle,
+    commit: str,
+    cursor: str | None,
+    limit: int,
+    wanted: ChangeFilter,
+    view_at: ViewAt | None = None,
+) -> ChangePage:
+    """A page of the changes of one commit, as the actor of the handle sees them."""
+    row = History(handle.store).commit(commit)
+    feed = feed_of(handle, row.branch, wanted, view_at)
+    start = Cursor(normal_branch(row.branch), row.parent, view=None)
+    position = start if cursor is None else Cursor.parse(cursor)
+    if (position.branch, position.commit) != (start.branch, start.commit):
+        raise InputError("the cursor belongs to another commit", hint="start without one")
+    return Authors(handle).of_page(feed.page(position, limit, row.commit_id))
+
+
+def read_blame(
+    handle: Handle, type_name: str, entity_id: str, branch: str, view_at: ViewAt | None = None
+) -> Blame:
+    """The last change of a row, without the authors that the actor of the handle may not know."""
+    authors = Authors(handle)
+    authors.require(branch)
+    entity_type = find_type(handle.accepted().catalog, type_name)
+    chain = feed_of(handle, branch, ChangeFilter()).chain()
+    views = view_at or handle.view_at
+    blame = find_blame(handle.store, _schema_at(handle), entity_type, entity_id, chain, views)
+    origin = None if blame.origin is None else authors.of_commit(blame.origin)
+    return Blame(authors.of_commit(blame.commit), blame.op, origin)
+
+
+def feed_of(
+    handle: Handle, branch: str, wanted: ChangeFilter, view_at: ViewAt | None = None
+) -> Feed:
+    views = view_at or handle.view_at
+    return Feed(handle.store, _schema_at(handle), normal_branch(branch), wanted, views)
 
 
 def _schema_at(handle: Handle) -> SchemaAt:

@@ -190,7 +190,7 @@ def _checked(text: str, keys: CursorKeys) -> tuple[CursorScope, str, int, int, s
         raise _invalid()
     try:
         commit, offset, moment, view, query, params, actor = json.loads(signed[head:])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         # Only without a secret can somebody sign this.
         raise _invalid() from None
     texts = (commit, view, query, params, actor)

@@ -129,7 +129,7 @@ def _meaning(text: str) -> object:
 def _parsed(text: str) -> Mapping[str, object]:
     try:
         content = json.loads(text) if text else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         # Written by an earlier release, which stored names only.
         return {"kinds": text}
     return content if isinstance(content, dict) else {"kinds": text}

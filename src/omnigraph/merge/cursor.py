@@ -54,7 +54,7 @@ class Cursor:
             padded = text + "=" * (-len(text) % 4)
             fields = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
             version, branch, commit, offset, filter_text, *marks = fields
-        except (ValueError, TypeError, binascii.Error):
+        except (ValueError, TypeError, RecursionError, binascii.Error):
             raise _invalid_cursor() from None
         mark = marks[0] if len(marks) == 1 else ""
         is_valid = (
@@ -66,9 +66,14 @@ class Cursor:
             and isinstance(filter_text, str)
             and isinstance(mark, str)
         )
-        if not is_valid:
+        if not is_valid or not all(map(_is_unicode, (branch, commit, filter_text, mark))):
             raise _invalid_cursor()
         return Cursor(branch, commit, offset, filter_text, mark)
+
+
+def _is_unicode(text: str | None) -> bool:
+    """Whether a text can be written; JSON can escape halves of characters."""
+    return text is None or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _invalid_cursor() -> InputError:

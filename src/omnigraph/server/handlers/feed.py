@@ -14,15 +14,15 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET
 
-from omnigraph.api.changes import Head, head_of, read_page
+from omnigraph.api.changes import Head, head_of, read_commit, read_page
 from omnigraph.errors import InputError, OmniGraphError
 from omnigraph.merge.change_filter import ChangeFilter
-from omnigraph.merge.feed import BEGINNING
+from omnigraph.merge.feed import AFTER, BEGINNING
 from omnigraph.merge.pages import ChangePage
 from omnigraph.server.calls import EVENT_STREAM, NDJSON, Call, Headers, Reply, Wait
 from omnigraph.server.errors import failure_of
 from omnigraph.server.handlers.reading import MAIN
-from omnigraph.server.handlers.states import require_commit
+from omnigraph.server.handlers.states import readable_views, require_commit
 from omnigraph.server.models.history import (
     BaselineRequest,
     ChangeBlockOutput,
@@ -57,6 +57,8 @@ def poll_changes(call: Call) -> Reply | Wait:
     """The next changes of a branch; waits for some if asked to, or streams them as events."""
     given: ChangesParameters = call.query
     cursor, start = _position(given)
+    if start.startswith(AFTER):
+        require_commit(call, start.removeprefix(AFTER))
     reader = _FeedReader(call)
     if _accepts_events(call):
         return _event_reply(reader, call.headers.one(LAST_EVENT) or cursor, start)
@@ -105,6 +107,7 @@ class _FeedReader:
         self.call = call
         self.branch = given.branch or MAIN
         self._wanted = _filter(given)
+        self._views = readable_views(call)
         self._limit = given.limit or _PAGE
 
     def page(self, cursor: str | None, start: str = BEGINNING) -> tuple[Head, ChangePage]:
@@ -121,6 +124,7 @@ class _FeedReader:
             self._limit,
             self._wanted,
             lambda: call.cancel.is_set or time.monotonic() > end,
+            self._views,
         )
         return head, page
 
@@ -159,14 +163,13 @@ def commit_changes(call: Call) -> Reply:
     given: CommitChangesParameters = call.query
     commit_id = call.path["commit_id"]
     require_commit(call, commit_id)
-    wanted = _filter(given)
-    page = call.graph.changes.of_commit(
+    page = read_commit(
+        call.graph._handle,
         commit_id,
         given.page_token,
-        limit=given.limit or _PAGE,
-        kinds=wanted.kinds,
-        types=None if wanted.types is None else list(wanted.types),
-        ops=wanted.ops,
+        given.limit or _PAGE,
+        _filter(given),
+        readable_views(call),
     )
     output = CommitChangesOutput(
         CommitOutput.of(call.graph.commit(commit_id)),
@@ -194,8 +197,8 @@ def _frames(reader: _FeedReader, head: Head, page: ChangePage) -> Iterator[bytes
     yield from _blocks(page)
     while True:
         sent = page.cursor
-        if page.caught_up:
-            yield Wait(reader.branch, head, HEARTBEAT_SECONDS)
+        # Also a reader that never catches up may lose its rights.
+        yield Wait(reader.branch, head, HEARTBEAT_SECONDS if page.caught_up else 0.0)
         try:
             head, page = reader.page(sent)
         except OmniGraphError as error:

@@ -7,13 +7,19 @@ from dataclasses import asdict
 import msgspec
 from msgspec import UNSET
 
+from omnigraph.api.changes import read_blame
 from omnigraph.api.snapshot import GraphSnapshot, diff_snapshots
 from omnigraph.commit.commits import Tag
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.server.calls import Call, Reply
 from omnigraph.server.handlers.branching import merge_output, refuse_conditions
 from omnigraph.server.handlers.reading import MAIN
-from omnigraph.server.handlers.states import authorize_name, find_state, require_commit
+from omnigraph.server.handlers.states import (
+    authorize_name,
+    find_state,
+    readable_views,
+    require_commit,
+)
 from omnigraph.server.handlers.writing import note_commit
 from omnigraph.server.models.history import (
     BlameOutput,
@@ -154,7 +160,10 @@ def authorize_blame(call: Call) -> None:
 def blame(call: Call) -> Reply:
     """The commit that last changed a node or an edge."""
     given: BlameParameters = call.query
-    change = call.graph.changes.blame(given.type, given.id, given.branch or MAIN)
-    origin = None if change.origin is None else CommitOutput.of(change.origin)
+    views = readable_views(call)
+    change = read_blame(call.graph._handle, given.type, given.id, given.branch or MAIN, views)
+    origin = None
+    if change.origin is not None and call.allows("read", change.origin.branch) is None:
+        origin = CommitOutput.of(change.origin)
     output = BlameOutput(given.type, given.id, change.op, CommitOutput.of(change.commit), origin)
     return Reply.json(output)

@@ -320,6 +320,12 @@ def authorize_schema_apply(call: Call) -> None:
         )
 
 
+def _may_know_query(call: Call, name: str) -> bool:
+    """A stored query looks absent to those who may neither invoke it nor change the schema."""
+    allowed = call.allows("invoke_query", query=name) is None
+    return allowed or call.allows("schema_apply", None, MAIN) is None
+
+
 def apply_schema(call: Call) -> Reply:
     """Change the schema of a graph that belongs to no cluster, or preview that."""
     request: SchemaApplyRequest = call.body
@@ -348,7 +354,7 @@ def apply_schema(call: Call) -> Reply:
         [step.to_json() for step in applied.steps],
         applied.commit_id,
         list(applied.cleared),
-        list(applied.broken_queries),
+        [name for name in applied.broken_queries if _may_know_query(call, name)],
         violations if request.dry_run else UNSET,
     )
     return Reply.json(output, headers=note_commit(call, applied.commit_id))

@@ -1,0 +1,215 @@
+"""What the history of a graph tells: nothing of branches and queries that an actor may not know."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from omnigraph import Graph, Policy
+from omnigraph.server.access import Access, RunState
+from omnigraph.server.handlers import feed
+from omnigraph.server.state import CurrentGate
+from tests.server.serving import Client, FewTokens, Server, serving
+
+SCHEMA = "node Doc { slug: String @key  pages: I32? }"
+BUNDLE = """
+version: 2
+groups: {lead: [lead], main: [mia], draft: [dora], plain: [pat]}
+rules:
+  - {id: lead, allow: {actors: {group: lead}, actions: [read, read_history, change, schema_apply,
+      invoke_query]}}
+  - {id: main, allow: {actors: {group: main}, actions: [read, read_history], branches: [main]}}
+  - {id: draft, allow: {actors: {group: draft}, actions: [read, read_history, export],
+      branches: [draft]}}
+  - {id: plain, allow: {actors: {group: plain}, actions: [read]}}
+  - {id: call, allow: {actors: {group: plain}, actions: [invoke_query], queries: [known]}}
+"""
+QUERIES = {
+    name: f"query {name}() {{ match {{ $d: Doc }} return {{ $d.pages }} }}"
+    for name in ("known", "unknown")
+}
+TOKENS = {f"tok-{actor}": actor for actor in ("lead", "mia", "dora", "pat")}
+DELETE = 'query q() { delete Doc where slug = "gone" }'
+
+
+def doc(slug: str) -> list[dict[str, Any]]:
+    return [{"type": "Doc", "data": {"slug": slug, "pages": 1}}]
+
+
+def make_server(path: Any) -> Iterator[Server]:
+    access = Access(RunState.POLICY, {"g": Policy.parse(BUNDLE)})
+    gate = CurrentGate("g", lambda: access)
+    with (
+        Graph.open(path, local_files=False, policy=gate) as graph,
+        serving({"g": graph}, queries=QUERIES, tokens=TOKENS, access=access) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """``gone`` was deleted on main before the fork of ``draft``; ``spied`` came from ``secret``."""
+    path = tmp_path_factory.mktemp("hidden") / "g.omni"
+    with Graph.init(path, SCHEMA) as graph:
+        graph.load(doc("gone"), actor="max")
+        graph.mutate(DELETE, actor="max")
+        graph.load(doc("kept"), actor="max")
+        graph.branches.create("draft")
+        graph.load(doc("own"), branch="draft", actor="dan")
+        graph.branches.create("secret")
+        graph.load(doc("spied"), branch="secret", actor="spy")
+        graph.load(doc("other"), actor="max")
+        graph.merge("secret", actor="max")
+    yield from make_server(path)
+
+
+@pytest.fixture
+def lead(server: Server) -> Client:
+    return server.client("tok-lead", "g")
+
+
+def encoded(content: Any) -> str:
+    raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 5_000,
+        b'{"a":' * 2_000,
+        [1, None, None, 1, "[" * 3_000],
+        [1, "\ud800", None, 0, ""],
+        [1, None, "\ud800", 0, ""],
+        [1, None, None, 1, "\ud800"],
+        [2, None, None, 0, "", "\ud800"],
+        [1, None, None, -1, ""],
+        [1, None, None, "1", ""],
+    ],
+)
+def test_a_malformed_cursor_is_refused(lead: Client, content: Any) -> None:
+    for more in ({}, {"type": "Doc"}):
+        sent = urlencode({"cursor": encoded(content), **more})
+        lead.get(f"/changes?{sent}").fails(400, "cursor")
+    commit = lead.get("/commits").json["commits"][0]["graph_commit_id"]
+    sent = urlencode({"page_token": encoded(content)})
+    lead.get(f"/commits/{commit}/changes?{sent}").fails(400, "cursor")
+
+
+# -- branches ----------------------------------------------------------------------------------
+
+
+def changed(body: Any) -> list[tuple[str, str]]:
+    return [(change["op"], change["id"]) for block in body["blocks"] for change in block["changes"]]
+
+
+def test_the_feed_of_a_branch_shows_nothing_of_the_history_of_another(server: Server) -> None:
+    dora = server.client("tok-dora", "g")
+    page = dora.get("/changes?branch=draft").ok()
+    # What was inherited comes with the first commit of the branch.
+    assert changed(page) == [("insert", "kept"), ("insert", "own")]
+    assert b"gone" not in dora.get("/changes?branch=draft&limit=1").body
+    read, cursor = [], ""
+    while True:
+        page = dora.get(f"/changes?branch=draft&limit=1{cursor}").ok()
+        read += changed(page)
+        cursor = f"&cursor={page['cursor']}"
+        if page["caught_up"]:
+            break
+    assert read == [("insert", "kept"), ("insert", "own")]
+    baseline = dora.post("/changes/baseline", {"branch": "draft"}).body.splitlines()
+    resume = json.loads(baseline[-1])["baseline"]["resume_cursor"]
+    assert dora.get(f"/changes?branch=draft&cursor={resume}").ok()["blocks"] == []
+    dora.get("/blame?type=Doc&id=gone&branch=draft").fails(404)
+    everything = server.client("tok-lead", "g").get("/changes?branch=draft").ok()
+    assert ("delete", "gone") in changed(everything)
+
+
+def test_a_hidden_commit_is_no_start_of_a_feed(server: Server, lead: Client) -> None:
+    hidden = lead.get("/commits?branch=secret").json["commits"][0]["graph_commit_id"]
+    absent = hidden[:-4] + "0000"
+    mia = server.client("tok-mia", "g")
+    same = {"Omnigraph-Request-Id": "same"}
+    responses = [
+        mia.get(f"/changes?start=after:{commit}", headers=same) for commit in (hidden, absent)
+    ]
+    assert [response.status for response in responses] == [404, 404]
+    assert responses[0].body.replace(hidden.encode(), absent.encode()) == responses[1].body
+
+
+def test_blame_names_no_commit_of_a_hidden_branch(server: Server, lead: Client) -> None:
+    path = "/blame?type=Doc&id=spied"
+    all_of_it = lead.get(path).ok()
+    assert (all_of_it["origin"]["manifest_branch"], all_of_it["origin"]["actor_id"]) == (
+        "secret",
+        "spy",
+    )
+    shown = server.client("tok-mia", "g").get(path).ok()
+    assert shown == {**all_of_it, "origin": None}
+    inherited = server.client("tok-dora", "g").get("/blame?type=Doc&id=kept&branch=draft").ok()
+    assert inherited["commit"]["actor_id"] != "max"
+
+
+# -- stored queries ----------------------------------------------------------------------------
+
+
+def test_a_preview_of_a_schema_names_no_hidden_query(tmp_path: Any) -> None:
+    with Graph.init(tmp_path / "g.omni", SCHEMA):
+        pass
+    for server in make_server(tmp_path / "g.omni"):
+        body = {"schema_source": "node Doc { slug: String @key }", "dry_run": True}
+        broken = {
+            actor: server.client(f"tok-{actor}", "g").post("/schema/apply", body).ok()
+            for actor in ("lead", "pat")
+        }
+        assert broken["lead"]["broken_queries"] == ["known", "unknown"]
+        assert broken["pat"]["broken_queries"] == ["known"]
+
+
+# -- streams -----------------------------------------------------------------------------------
+
+
+def test_a_stream_that_has_not_caught_up_ends_with_the_rights_of_its_reader(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = 0
+    before = server.process.state
+
+    def read_page(*args: Any, read: Any = feed.read_page) -> Any:
+        nonlocal pages
+        pages += 1
+        if pages == 3:
+            is_done = threading.Event()
+
+            def revoke() -> None:
+                server.swap(tokens=FewTokens({"another": "lead"}))
+                is_done.set()
+
+            server._loop.call_soon_threadsafe(revoke)
+            assert is_done.wait(60)
+        return read(*args)
+
+    monkeypatch.setattr(feed, "read_page", read_page)
+    head = [
+        "GET /graphs/g/changes?limit=1 HTTP/1.1",
+        "Host: x",
+        "Accept: text/event-stream",
+        "Authorization: Bearer tok-lead",
+        "Connection: close",
+    ]
+    with socket.create_connection(("127.0.0.1", server.port), 60) as connection:
+        connection.sendall("\r\n".join([*head, "", ""]).encode())
+        received = b""
+        while piece := connection.recv(1 << 16):
+            received += piece
+    try:
+        assert received.count(b"\ndata: ") == pages == 3
+    finally:
+        server._loop.call_soon_threadsafe(server.process.swap, before)
