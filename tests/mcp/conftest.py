@@ -31,6 +31,11 @@ query older($min: I64)
 query add_person($name: String, $branch: String?) { insert Person { name: $name, bio: $branch } }
 """,
 }
+SLOW = (
+    "query slow() { match { $a: Person $b: Person $c: Person "
+    "$a.name < $b.name $b.name < $c.name } return { count($a.name) } }"
+)
+"""Takes minutes with thousands of people."""
 
 
 @pytest.fixture

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx2
 import jsonschema
@@ -19,7 +22,8 @@ from omnigraph import Graph, Policy
 from omnigraph.server.access import Access, RunState
 from omnigraph.server.admission import WriteCaps
 from omnigraph.server.config import AgentOptions
-from tests.mcp.conftest import QUERIES, ROWS, SCHEMA
+from omnigraph.server.handlers import tooling
+from tests.mcp.conftest import QUERIES, ROWS, SCHEMA, SLOW
 from tests.server.processes import until
 from tests.server.serving import Server, serving
 
@@ -80,6 +84,16 @@ def server(graph: Graph) -> Iterator[Server]:
         {"g": graph}, queries=STORED, tokens=TOKENS, access=access, agents=agents
     ) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def large(graph: Graph) -> str:
+    """A branch with ten megabytes of texts."""
+    writer = graph.for_actor("bo")
+    writer.branches.create("agents/bo/large")
+    people = ({"name": f"p{number:04}", "bio": "ö" * 2500} for number in range(2000))
+    writer.load([{"type": "Person", "data": data} for data in people], branch="agents/bo/large")
+    return "agents/bo/large"
 
 
 def with_client(server: Server, token: str, work, **options):
@@ -262,23 +276,17 @@ def test_a_hidden_branch_or_commit_looks_absent(server, graph, tool, arguments):
 # -- results ----------------------------------------------------------------------------------
 
 
-def test_a_result_of_ten_megabytes_is_cut_and_its_pages_are_one_state(server, graph):
-    admin = graph.for_actor("bo")
-    admin.branches.create("agents/bo/large")
-    rows = [
-        {"type": "Person", "data": {"name": f"p{n:04}", "bio": "ö" * 2500}} for n in range(2000)
-    ]
-    admin.load(rows, branch="agents/bo/large")
+def test_a_result_of_ten_megabytes_is_cut_and_its_pages_are_one_state(server, large):
     text = "query q() { match { $p: Person } return { $p.name, $p.bio } order { $p.name } }"
 
     async def work(client):
-        arguments = {"query": text, "branch": "agents/bo/large"}
+        arguments = {"query": text, "branch": large}
         first = await client.call_tool("graph_query", arguments)
         pages, page = [first], data_of(first)
         for _ in range(3):
             await client.call_tool(
                 "graph_mutate",
-                {"query": ADD, "params": {"n": f"a{len(pages)}"}, "branch": "agents/bo/large"},
+                {"query": ADD, "params": {"n": f"a{len(pages)}"}, "branch": large},
             )
             pages.append(
                 await client.call_tool("graph_query", {**arguments, "cursor": page["cursor"]})
@@ -294,7 +302,7 @@ def test_a_result_of_ten_megabytes_is_cut_and_its_pages_are_one_state(server, gr
     names = [row["p.name"] for page in pages for row in page.structured_content["rows"]]
     assert names == ["Ada", "Grace", *(f"p{n:04}" for n in range(len(names) - 2))]
     cursor = pages[0].structured_content["cursor"]
-    arguments = {"query": text, "branch": "agents/bo/large"}
+    arguments = {"query": text, "branch": large}
     for changed in (cursor[:-2] + "AA", cursor.swapcase(), "x"):
         error = error_of(call(server, "t-bo", "graph_query", {**arguments, "cursor": changed}))
         assert error["code"] == "bad_cursor"
@@ -394,27 +402,34 @@ def test_writes_count_in_the_admission_of_the_actor(graph):
         until(lambda: server.process.admission.in_flight == 0)
 
 
-def test_a_query_ends_when_its_agent_leaves(server):
-    matches = " ".join(f"${name}: Person" for name in "abcd")
-    text = f"query q() {{ match {{ {matches} }} return {{ count($a) }} }}"
-    arguments = {"query": text, "branch": "agents/bo/large"}
+def test_a_server_without_the_package_says_so(server, monkeypatch):
+    monkeypatch.setattr(tooling, "_is_loaded", False)
+    monkeypatch.setitem(sys.modules, "omnigraph.server.agents", None)
+    body = post(server, "t-bo", tool_call("branch_list")).fails(501)
+    assert body["reason"] == "package_missing"
+    assert "omnigraph[mcp]" in body["hint"]
+
+
+def test_a_query_ends_when_its_agent_leaves(server, large):
+    arguments = {"query": SLOW, "branch": large}
 
     async def work(client):
         await client.call_tool("graph_query", arguments)
 
     def leave():
-        try:
+        # A group of errors of the client: its request has timed out.
+        with suppress(BaseException):
             with_client(server, "t-bo", work, read_timeout_seconds=0.5)
-        except BaseException as error:
-            return type(error)
-        return None
+        left.set()
 
-    leaving = threading.Thread(target=leave)
-    leaving.start()
+    left = threading.Event()
+    threading.Thread(target=leave).start()
     until(lambda: server.process.reads.in_flight > 0, "the query runs")
-    leaving.join(30)
-    # Its own limit would be 30 seconds.
+    assert left.wait(30)
+    started = time.monotonic()
     until(lambda: server.process.reads.in_flight == 0, "the query ends")
+    # Its own limit would be 30 seconds.
+    assert time.monotonic() - started < 20
 
 
 # -- garbage ----------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import time
 
 import pytest
 from mcp.client import Client
@@ -11,6 +13,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
 from omnigraph.mcp.protocol import EmbeddedCall, create_server
+from tests.mcp.conftest import SLOW
 
 ADD = "query add($n: String) { insert Person { name: $n } }"
 
@@ -80,7 +83,9 @@ def test_the_command_serves_a_graph_over_standard_input_and_output(graph, querie
     command = ["-m", "omnigraph.cli", "mcp", graph.uri, "--queries", str(queries), "--as", "bot"]
 
     async def run():
-        transport = stdio_client(StdioServerParameters(command=sys.executable, args=command))
+        transport = stdio_client(
+            StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+        )
         async with Client(transport) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
             await client.call_tool("branch_create", {"name": "b"})
@@ -94,3 +99,18 @@ def test_the_command_serves_a_graph_over_standard_input_and_output(graph, querie
     assert receipt["actor"] == "bot"
     assert file.is_error
     assert "root" not in file.content[0].text
+
+
+def test_a_cancelled_query_ends_at_once(graph, context_of):
+    """The program waits for its threads, so a query that ran on would keep it for half a minute."""
+    graph.load([{"type": "Person", "data": {"name": f"p{n:04}"}} for n in range(2000)])
+
+    async def run():
+        server = create_server(lambda _: EmbeddedCall(context_of()))
+        async with Client(server, read_timeout_seconds=0.5) as client:
+            with pytest.raises(MCPError, match=r"[Tt]imed out"):
+                await client.call_tool("graph_query", {"query": SLOW})
+
+    started = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - started < 20
