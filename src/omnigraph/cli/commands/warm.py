@@ -13,13 +13,22 @@ from typing import Any
 
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.report import field_lines, show_report
-from omnigraph.cli.warm.address import Broken, connect, directory_path, receive, send
+from omnigraph.cli.warm.address import (
+    Broken,
+    check_peer,
+    connect,
+    directory_path,
+    receive,
+    send,
+)
 from omnigraph.errors import InputError
 from omnigraph.settings import Settings, environment
 
 _PATIENCE = 10.0
 _START_SECONDS = 120.0
 """A start imports Lance and Arrow, on a machine that may be busy."""
+_STOP_SECONDS = 90.0
+"""More than the process itself waits for running commands."""
 _PAUSE_SECONDS = 0.05
 _READY = b"ready"
 
@@ -93,9 +102,14 @@ def _stop() -> bool:
     except OSError:
         return False
     try:
-        connection.settimeout(None)
+        connection.settimeout(_STOP_SECONDS)
         send(connection, b"T")
         receive(connection)
+    except TimeoutError:
+        pid = check_peer(connection)
+        raise InputError(
+            f"the warm process {pid} does not end", hint=f"kill -9 {pid} ends it at once"
+        ) from None
     except (OSError, Broken):
         # It has closed the connection by its end.
         pass
