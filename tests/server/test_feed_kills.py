@@ -168,3 +168,20 @@ def test_a_follower_of_events_survives_kills(tmp_path: Path) -> None:
 def test_a_follower_survives_fifty_kills(tmp_path: Path, mode: str, workers: int) -> None:
     kills = Random(mode).choices(["client", "server"], k=25)
     check(tmp_path, mode, workers, kills, seed=workers)
+
+
+def test_streams_of_readers_see_other_processes_and_end_with_the_server(tmp_path: Path) -> None:
+    """A reader process tells its streams about commits, and a drain ends them cleanly."""
+    scene = Scene(tmp_path, "events", 2)
+    try:
+        scene.server.await_listening()
+        with Graph.open(scene.root, durability="os") as graph:
+            made = graph.load([{"type": "Person", "data": {"name": "Ada"}}]).commit_id
+        until(
+            lambda: [block["cause"]["graph_commit_id"] for block in scene.blocks()][-1:] == [made],
+            "the stream has the commit of another process",
+        )
+        assert scene.server.stop() == 0
+        assert not [event for event in scene.server.events() if event["event"] == "slow request"]
+    finally:
+        scene.close()

@@ -111,6 +111,7 @@ class _Exchange:
         self._patience = patience
         self._look_ups = look_ups
         self._listening: asyncio.Task[None] | None = None
+        self._waited = 0.0
 
     # -- the whole ---------------------------------------------------------------------------
 
@@ -130,7 +131,7 @@ class _Exchange:
             self._log_fault(error)
             await self._fail(error)
         finally:
-            self._account(time.perf_counter() - started)
+            self._account(time.perf_counter() - started - self._waited)
 
     async def _answer(self) -> None:
         heads.check_size(self._scope)
@@ -271,10 +272,18 @@ class _Exchange:
         """Run a read; it is cancelled when its client leaves. While it waits, it holds nothing."""
         reply = await self._run_once(route, call, lambda: self._run_read(route, call))
         while isinstance(reply, Wait):
-            is_over, then = await wait_for_commit(call, reply, self._leaves), reply.then
+            is_over, then = await self._wait(call, reply), reply.then
             assert then is not None
             reply = await self._run_once(route, call, partial(then, is_over))
         return reply
+
+    async def _wait(self, call: Call, wait: Wait) -> bool:
+        """See ``wait_for_commit``; the time does not count as that of the request."""
+        started = time.perf_counter()
+        try:
+            return await wait_for_commit(call, wait, self._leaves)
+        finally:
+            self._waited += time.perf_counter() - started
 
     async def _run_once(
         self, route: Route, call: Call, work: Callable[[], Reply | Wait]
@@ -359,7 +368,7 @@ class _Exchange:
                 )
                 if isinstance(piece, Wait):
                     leaving.cancel()
-                    is_over = await wait_for_commit(call, piece, self._leaves)
+                    is_over = await self._wait(call, piece)
                     leaving = asyncio.ensure_future(self._leaves())
                     if not is_over:
                         continue

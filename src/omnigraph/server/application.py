@@ -273,6 +273,7 @@ class GraphApplication:
         return {
             "reads_in_flight": self.process.reads.in_flight,
             "reads_waiting": self.process.reads.waiting,
+            "requests_waiting": self.process.commit_news.waiting,
             "writes_in_flight": self.process.admission.in_flight,
         }
 

@@ -119,6 +119,7 @@ class Metrics:
             for name, text in (
                 ("reads_in_flight", "Admitted reads."),
                 ("reads_waiting", "Reads that wait to be admitted."),
+                ("requests_waiting", "Requests that wait for a commit."),
                 ("writes_in_flight", "Admitted writes."),
             )
         }

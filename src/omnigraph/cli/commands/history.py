@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -195,7 +194,7 @@ def add_changes_poll(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=1.0,
         metavar="SECONDS",
-        help=f"polling interval of --follow, from {SHORTEST:g} to {LONGEST:g}",
+        help=f"how long --follow waits for a commit at once, from {SHORTEST:g} to {LONGEST:g}",
     )
 
 
@@ -223,19 +222,21 @@ def run_changes_poll(arguments: argparse.Namespace) -> int:
     return show_report(arguments, document, [*_block_lines(page), f"cursor: {page.cursor}", state])
 
 
-def _poll(graph: Graph, arguments: argparse.Namespace, cursor: str | None) -> ChangePage:
+def _poll(
+    graph: Graph, arguments: argparse.Namespace, cursor: str | None, wait: float = 0.0
+) -> ChangePage:
     return graph.changes.poll(
         arguments.branch,
         cursor,
         start=arguments.start or "beginning",
         limit=arguments.limit,
+        wait=wait,
         **filters(arguments),
     )
 
 
 def _follow(graph: Graph, arguments: argparse.Namespace, page: ChangePage) -> None:
     """Show existing changes, then new ones, until interrupted."""
-    pause = threading.Event()
     while True:
         if arguments.json:
             for block in page.blocks:
@@ -244,9 +245,8 @@ def _follow(graph: Graph, arguments: argparse.Namespace, page: ChangePage) -> No
         else:
             terminal.show_lines(_block_lines(page))
         terminal.flush()
-        if page.caught_up:
-            pause.wait(arguments.interval)
-        page = _poll(graph, arguments, page.cursor)
+        # A commit ends the wait, so that it is shown at once.
+        page = _poll(graph, arguments, page.cursor, arguments.interval)
 
 
 def _block_lines(page: ChangePage) -> Iterator[str]:
