@@ -125,6 +125,12 @@ if TYPE_CHECKING:
     from omnigraph.remote.async_blobs import AsyncRemoteBlobs
     from omnigraph.remote.async_graph import AsyncRemoteGraph, connect_async
     from omnigraph.remote.async_history import AsyncRemoteChanges, AsyncRemoteTags
+    from omnigraph.remote.async_maintenance import (
+        AsyncRemoteEmbeddings,
+        AsyncRemoteIndexes,
+        AsyncRemoteJobs,
+        AsyncRemoteMaintenance,
+    )
     from omnigraph.remote.async_namespaces import (
         AsyncRemoteBranches,
         AsyncRemoteQueries,
@@ -134,6 +140,8 @@ if TYPE_CHECKING:
     from omnigraph.remote.blobs import RemoteBlobs
     from omnigraph.remote.graph import RemoteGraph
     from omnigraph.remote.history import RemoteChanges, RemoteTags
+    from omnigraph.remote.jobs import Job, RemoteJobs
+    from omnigraph.remote.maintenance import RemoteEmbeddings, RemoteIndexes, RemoteMaintenance
     from omnigraph.remote.namespaces import RemoteBranches, RemoteQueries, RemoteSchema
     from omnigraph.remote.opening import connect
     from omnigraph.remote.snapshot import RemoteSnapshot
@@ -166,11 +174,15 @@ _NAMES = {
     "remote.namespaces": "RemoteBranches RemoteSchema RemoteQueries",
     "remote.snapshot": "RemoteSnapshot",
     "remote.blobs": "RemoteBlobs",
+    "remote.jobs": "RemoteJobs Job",
+    "remote.maintenance": "RemoteIndexes RemoteEmbeddings RemoteMaintenance",
     "remote.async_blobs": "AsyncRemoteBlobs",
     "remote.history": "RemoteChanges RemoteTags",
     "remote.async_graph": "connect_async AsyncRemoteGraph",
     "remote.async_snapshot": "AsyncRemoteSnapshot",
     "remote.async_history": "AsyncRemoteChanges AsyncRemoteTags",
+    "remote.async_maintenance": "AsyncRemoteIndexes AsyncRemoteEmbeddings AsyncRemoteMaintenance "
+    "AsyncRemoteJobs",
     "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
     "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike QueriesLike",
     "api.backup": "restore clone backup_points prune_backup",
@@ -251,9 +263,11 @@ __all__ += [
 ]
 __all__ += ["connect", "RemoteGraph", "RemoteSnapshot", "RemoteBranches", "RemoteSchema"]
 __all__ += ["RemoteTags", "RemoteChanges", "AsyncRemoteTags", "AsyncRemoteChanges"]
-__all__ += ["RemoteQueries", "RemoteBlobs", "connect_async", "AsyncRemoteGraph"]
+__all__ += ["RemoteQueries", "RemoteBlobs", "RemoteIndexes", "RemoteEmbeddings"]
+__all__ += ["RemoteMaintenance", "RemoteJobs", "Job", "connect_async", "AsyncRemoteGraph"]
 __all__ += ["AsyncRemoteSnapshot", "AsyncRemoteBranches", "AsyncRemoteSchema"]
-__all__ += ["AsyncRemoteQueries", "AsyncRemoteBlobs"]
+__all__ += ["AsyncRemoteQueries", "AsyncRemoteBlobs", "AsyncRemoteIndexes"]
+__all__ += ["AsyncRemoteEmbeddings", "AsyncRemoteMaintenance", "AsyncRemoteJobs"]
 __all__ += ["GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
 __all__ += ["QueriesLike"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]

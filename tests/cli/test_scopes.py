@@ -54,8 +54,8 @@ def ledger(*graphs: str) -> str:
     ("arguments", "text"),
     [
         (
-            ("optimize", "g", "--server", "x"),
-            "`optimize` is a direct (storage-native) command; --server addresses a served graph "
+            ("doctor", "g", "--server", "x"),
+            "`doctor` is a direct (storage-native) command; --server addresses a served graph "
             "and does not apply. Pass a storage URI, or --cluster <dir> --graph <id>.",
         ),
         (
@@ -280,7 +280,7 @@ profiles:
         ((*QUERY, "--profile", "graph"), ["does not apply to a store scope"]),
         ((*QUERY, "--profile", "mine", "--graph", "x"), ["does not apply to a store scope"]),
         (("optimize", "--profile", "graph"), ["does not apply to a store scope"]),
-        (("optimize", "--profile", "served"), ["needs direct storage access"]),
+        (("doctor", "--profile", "served"), ["needs direct storage access"]),
         (("lint", "--query", "q", "--profile", "served"), ["needs direct storage access"]),
         (("schema", "plan", "--schema", "s", "--profile", "ops"), ["has no applied graphs"]),
         (("optimize", "--profile", "ops"), ["has no applied graphs; run cluster apply first"]),
@@ -320,7 +320,7 @@ def test_a_scope_that_a_command_cannot_use_is_refused(desk, arguments, texts):
 @pytest.mark.parametrize(
     ("defaults", "arguments", "text"),
     [
-        ("{ server: lab, default_graph: kb }", ("optimize",), "needs direct storage access"),
+        ("{ server: lab, default_graph: kb }", ("doctor",), "needs direct storage access"),
         ("{ server: gone }", QUERY, "unknown server 'gone'"),
         ("{ store: g.omni }", (*QUERY, "--graph", "x"), "does not apply to a store scope"),
         ("{ store: 'http://h' }", QUERY, "must be addressed with `--server <url>`"),
@@ -672,8 +672,8 @@ def test_a_flag_in_front_defeats_the_old_spelling(desk, arguments):
 def test_guards_and_scopes_as_a_process(tmp_path, graph):
     location = Workspace(tmp_path)
     assert_fails(
-        location.process("optimize", "--server", "x"),
-        "`optimize` is a direct (storage-native) command; --server addresses a served graph",
+        location.process("doctor", "--server", "x"),
+        "`doctor` is a direct (storage-native) command; --server addresses a served graph",
     )
     done = location.process(*QUERY, "--store", str(graph), "--server", "x")
     assert_fails(done, "mutually exclusive")

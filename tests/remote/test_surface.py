@@ -21,6 +21,9 @@ PAIRS = [
     (omnigraph.GraphBlobs, omnigraph.RemoteBlobs, {}),
     (omnigraph.GraphTags, omnigraph.RemoteTags, {}),
     (omnigraph.GraphChanges, omnigraph.RemoteChanges, {}),
+    (omnigraph.GraphIndexes, omnigraph.RemoteIndexes, {}),
+    (omnigraph.GraphEmbeddings, omnigraph.RemoteEmbeddings, {}),
+    (omnigraph.GraphMaintenance, omnigraph.RemoteMaintenance, {}),
 ]
 HERE_ONLY = {"max_memory"}
 """Arguments that only mean something in the process of the graph."""
@@ -70,6 +73,10 @@ def test_the_async_client_has_the_same_methods():
         (omnigraph.RemoteBlobs, omnigraph.AsyncRemoteBlobs, set()),
         (omnigraph.RemoteTags, omnigraph.AsyncRemoteTags, set()),
         (omnigraph.RemoteChanges, omnigraph.AsyncRemoteChanges, set()),
+        (omnigraph.RemoteIndexes, omnigraph.AsyncRemoteIndexes, set()),
+        (omnigraph.RemoteEmbeddings, omnigraph.AsyncRemoteEmbeddings, set()),
+        (omnigraph.RemoteMaintenance, omnigraph.AsyncRemoteMaintenance, {"backup"}),
+        (omnigraph.RemoteJobs, omnigraph.AsyncRemoteJobs, set()),
     ]
     for sync, twin, without in pairs:
         # What a constructor sets is not a member of the class.

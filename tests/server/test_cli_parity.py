@@ -340,6 +340,12 @@ FAILS = [
     ("blob", "put", "node", "Person", "Ana", "photo", "--file", "missing"),
     ("blob", "put", "node", "Person", "Ana", "photo", "--file", "picture", "--if-digest", "0"),
     ("blob", "delete", "node", "Person", "No", "photo"),
+    ("optimize", "--branch", "no"),
+    ("index", "status", "--branch", "no"),
+    ("index", "rebuild", "Person", "no"),
+    ("verify", "--branch", "no"),
+    ("repair", "--branch", "no"),
+    ("cleanup", "--confirm"),
     ("schema", "plan", "--schema", "missing.pg"),
     ("schema", "plan", "--schema", "wrong.pg"),
     ("schema", "apply", "--schema", "next.pg", "--dry-run"),
@@ -476,6 +482,24 @@ def test_schemas_are_planned_and_previewed(changed):
     changed.works("schema", "apply", "--schema", "strict.pg", "--dry-run", "--json")
     changed.works("schema", "apply", "--schema", "strict.pg", "--values", '{"Person.age": 7}')
     changed.works("query", "-e", PEOPLE)
+
+
+def test_a_session_of_maintenance(changed):
+    run = changed.works
+    run("index", "status")
+    run("index", "ensure")
+    run("index", "ensure", "--branch", "side")
+    run("index", "rebuild", "Person", "id")
+    run("optimize")
+    run("optimize", "--if-needed", "--json")
+    run("repair")
+    run("repair", "--confirm", "--json")
+    run("cleanup", "--keep", "1", "--dry-run")
+    run("cleanup", "--keep", "1", "--confirm", "--yes", "--min-age", "1s")
+    # The commits of jobs name them, which takes some bytes.
+    size = re.compile(r"\([0-9.]+ KiB\)")
+    assert "sound" in changed.run("verify", hides=size)[1]
+    assert changed.run("verify", "--branch", "main", "--no-checksums", hides=size)[0] == 0
 
 
 BLOB = ("node", "Person", "Ana", "photo")

@@ -32,6 +32,13 @@ BODIES: dict[str, Any] = {
     "cluster_ingest": {"data": ""},
     "cluster_applySchema": {"schema_source": ""},
     "cluster_plan_schema": {"schema_source": ""},
+    "cluster_optimize": {},
+    "cluster_cleanup": {},
+    "cluster_repair": {},
+    "cluster_verify": {},
+    "cluster_ensure_indexes": {},
+    "cluster_fill_embeddings": {},
+    "cluster_rebuild_indexes": {"type": "Person"},
     "cluster_createBranch": {"name": "b"},
     "cluster_mergeBranches": {"source": "b"},
     "cluster_export": {},
@@ -101,7 +108,7 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                     continue
                 path = route.path.replace("{graph_id}", "g").replace("{name}", "adults")
                 path = path.replace("{branch}", "b").replace("{commit_id}", "c")
-                path = path.replace("{tag}", "v1")
+                path = path.replace("{tag}", "v1").replace("{job_id}", "01J")
                 if {"type", "id"} <= _names(route.query):
                     path += "?type=Person&id=Ada"
                 headers = {"Omnigraph-If-Graph-Commit": "c"}

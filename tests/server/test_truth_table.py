@@ -126,6 +126,9 @@ def requests_of(operation: str, branch: str) -> list[Request]:
                 Request("POST", "/queries/all", [invoke, *read], at, query="all"),
                 Request("POST", "/queries/add", [invoke, *change], at, query="add"),
             ]
+        case "get_query":
+            shown: list[Question] = [("invoke_query", None, None)]
+            return [Request("GET", "/queries/all", shown, query="all")]
         case "invoke_query_if_graph_commit":
             wanted: list[Question] = [("invoke_query", None, None), *change]
             path = "/queries/add/if-graph-commit"
@@ -199,6 +202,36 @@ def requests_of(operation: str, branch: str) -> list[Request]:
             return [Request("POST", "/explain", read, {"query": READ, **at})]
         case "entity" | "neighbours" as name:
             return [Request("GET", f"/{name}?type=Task&id=a&branch={branch}", read)]
+        case "optimize" | "repair" as name:
+            admin: list[Question] = [("admin", f"{branch}-no", None)]
+            return [Request("POST", f"/maintenance/{name}", admin, {"branch": f"{branch}-no"})]
+        case "verify":
+            admin = [("admin", f"{branch}-no", None)]
+            return [Request("POST", "/maintenance/verify", admin, {"branch": f"{branch}-no"})]
+        case "cleanup":
+            return [Request("POST", "/maintenance/cleanup", [("admin", None, None)], {})]
+        case "doctor":
+            admin = [("admin", branch, None)]
+            return [Request("GET", f"/maintenance/doctor?branch={branch}", admin)]
+        case "index_status" | "embedding_status" as name:
+            path = {"index_status": "indexes", "embedding_status": "embeddings"}[name]
+            return [Request("GET", f"/{path}?branch={branch}", [("admin", branch, None)])]
+        case "ensure_indexes" | "rebuild_indexes" as name:
+            body = {"type": "Task", "branch": f"{branch}-no"}
+            admin = [("admin", f"{branch}-no", None)]
+            return [Request("POST", f"/indexes/{name.partition('_')[0]}", admin, body)]
+        case "fill_embeddings":
+            body = {"branch": f"{branch}-no"}
+            both: list[Question] = [
+                ("admin", f"{branch}-no", None),
+                ("change", f"{branch}-no", None),
+            ]
+            return [Request("POST", "/embeddings/fill", both, body)]
+        case "list_jobs":
+            return [Request("GET", "/jobs", [("read", None, None)])]
+        case "get_job" | "cancel_job" as name:
+            method = "GET" if name == "get_job" else "DELETE"
+            return [Request(method, "/jobs/01J", [("read", None, None)])]
         case "get_blob":
             return [Request("GET", f"/blob?{CELL}&branch={branch}", read)]
         case "put_blob":

@@ -49,6 +49,13 @@ SERVED_COMMANDS = frozenset(
         "blob stat",
         "blob put",
         "blob delete",
+        "index status",
+        "index ensure",
+        "index rebuild",
+        "optimize",
+        "repair",
+        "cleanup",
+        "verify",
     }
 )
 """The commands on a graph that work through a server; the others need its storage."""

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Any
 
 from omnigraph.argument_checks import reads_json
+from omnigraph.commit.job_ids import JOB
 from omnigraph.commit.receipts import Receipt, TableCounts, as_text, as_whole
 from omnigraph.commit.rows import (
     COMPLETES,
@@ -160,6 +161,8 @@ class CommitMetadata:
     """Distinguishes the write of an idempotency key from another under the same key."""
     receipt: Mapping[str, Any] | None = None
     """The receipt of the first call under an idempotency key."""
+    job: str | None = None
+    """The job that made it, see ``job_ids``."""
     completes: tuple[str, ...] = ()
     """The interrupted commits that this recovery completed."""
     rolled_back: str | None = None
@@ -226,6 +229,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     IDEMPOTENCY_KEY: as_text,
     FINGERPRINT: as_text,
     RECEIPT: _object,
+    JOB: as_text,
     COMPLETES: completed_ids,
     ROLLED_BACK: as_text,
 }

@@ -465,7 +465,9 @@ def commit_metadata(
     request: WriteRequest, extra: Mapping[str, Any], receipt: Receipt
 ) -> CommitMetadata:
     """The metadata of the commit of a write."""
-    metadata = replace(CommitMetadata.from_json(extra), writer=request.kind.value)
+    metadata = replace(
+        CommitMetadata.from_json(extra), writer=request.kind.value, job=request.job_id
+    )
     if request.idempotency_key is None:
         return metadata
     return replace(

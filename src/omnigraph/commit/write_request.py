@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from omnigraph.commit.branches import fork_table
 from omnigraph.commit.failpoints import Failpoint, reached
+from omnigraph.commit.job_ids import current_job
 from omnigraph.commit.receipts import TableCounts
 from omnigraph.commit.rows import Row, SchemaRow, TableRow, TombstoneRow, VersionRow, WriterKind
 from omnigraph.commit.sidecar import HardDrop
@@ -146,6 +147,8 @@ class WriteRequest:
     """Whether to publish the versions of its tables without a commit: their rows stay the same."""
     lease_timeout: float | None = None
     """How many seconds to wait for the leases, if not as long as other writers."""
+    job_id: str | None = field(default_factory=current_job)
+    """The job that the write is a part of."""
 
 
 # -- groups -----------------------------------------------------------------------------------

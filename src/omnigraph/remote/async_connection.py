@@ -9,7 +9,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.client.http import Failure
-from omnigraph.client.server import Connection, ServerRequest, no_response, unexpected_response
+from omnigraph.client.server import (
+    COMMIT_HEADER,
+    Connection,
+    ServerRequest,
+    no_response,
+    unexpected_response,
+)
 from omnigraph.errors import OmniGraphError, PackageMissing
 
 if TYPE_CHECKING:
@@ -94,6 +100,10 @@ class AsyncConnection:
     def late_refusal(self, content: bytes, request: ServerRequest) -> OmniGraphError:
         """The error with which a response has ended that began as a success."""
         return self._connection.late_refusal(content, request)
+
+    def note(self, commit_id: str) -> None:
+        """Remember a commit, so that later reads include it."""
+        self._connection.note({COMMIT_HEADER: commit_id})
 
     async def close(self) -> None:
         await self._client.aclose()

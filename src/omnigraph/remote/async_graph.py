@@ -126,6 +126,26 @@ class AsyncRemoteGraph:
         """The stored queries of the server."""
         return AsyncRemoteQueries(self._calls)
 
+    @property
+    def indexes(self) -> omnigraph.AsyncRemoteIndexes:
+        """Build indexes and show their state."""
+        return omnigraph.AsyncRemoteIndexes(self._calls)
+
+    @property
+    def embeddings(self) -> omnigraph.AsyncRemoteEmbeddings:
+        """The vectors of ``@embed`` properties."""
+        return omnigraph.AsyncRemoteEmbeddings(self._calls)
+
+    @property
+    def maintenance(self) -> omnigraph.AsyncRemoteMaintenance:
+        """Optimize, cleanup, verify, repair and doctor."""
+        return omnigraph.AsyncRemoteMaintenance(self._calls)
+
+    @property
+    def jobs(self) -> omnigraph.AsyncRemoteJobs:
+        """The long work of the server: list, wait for and cancel it."""
+        return omnigraph.AsyncRemoteJobs(self._calls)
+
     # -- history -------------------------------------------------------------------------
 
     @public

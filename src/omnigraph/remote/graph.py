@@ -119,6 +119,26 @@ class RemoteGraph(RemoteReads):
         """The stored queries of the server."""
         return RemoteQueries(self.calls)
 
+    @property
+    def indexes(self) -> omnigraph.RemoteIndexes:
+        """Build indexes and show their state."""
+        return omnigraph.RemoteIndexes(self.calls)
+
+    @property
+    def embeddings(self) -> omnigraph.RemoteEmbeddings:
+        """The vectors of ``@embed`` properties."""
+        return omnigraph.RemoteEmbeddings(self.calls)
+
+    @property
+    def maintenance(self) -> omnigraph.RemoteMaintenance:
+        """Optimize, cleanup, verify, repair and doctor."""
+        return omnigraph.RemoteMaintenance(self.calls)
+
+    @property
+    def jobs(self) -> omnigraph.RemoteJobs:
+        """The long work of the server: list, wait for and cancel it."""
+        return omnigraph.RemoteJobs(self.calls)
+
     # -- history -------------------------------------------------------------------------
 
     @public

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omnigraph.commit.receipts import LoadReceipt
-from omnigraph.remote import documents, requests
+from omnigraph.remote import documents, jobs, requests
 from omnigraph.remote.calls import RemoteCalls
 from omnigraph.remote.load_bodies import LoadBody, counted, started
 from omnigraph.remote.unserved import refuse_arguments, refuse_engine
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import omnigraph
     from omnigraph.api.arguments import TypesByFile
     from omnigraph.progress import OnProgress
+
+
+LARGEST = 32 << 20
+"""Files up to this size are loaded by one request, larger ones by a job of the server."""
 
 
 class ServedLoad(NamedTuple):
@@ -50,14 +54,18 @@ def load(
     refuse_engine("load", engine, spark)
     options = requests.load_options(dry_run, strict_properties, max_rejects, indexes=indexes)
     body = LoadBody(calls.catalog, format, types)
-    pieces = counted(started(body.pieces(data)), body.total(data), on_progress)
+    size = body.total(data)
+    pieces = counted(started(body.pieces(data)), size, on_progress)
     request = requests.load(
         pieces, LoadMode(mode).value, branch, from_branch, options, if_commit, idempotency_key
     )
     with body.naming(data):
-        return calls.send(
-            request,
-            lambda document: ServedLoad(
-                documents.load_receipt(document), documents.indexes_built(document)
-            ),
-        )
+        if size <= LARGEST:
+            return calls.send(request, _served)
+        result = jobs.run(calls, jobs.preferred(request), on_progress)
+    with documents.decoding(calls.connection.base):
+        return _served(result)
+
+
+def _served(document: Any) -> ServedLoad:
+    return ServedLoad(documents.load_receipt(document), documents.indexes_built(document))

@@ -18,9 +18,6 @@ GRAPH: Mapping[str, str] = {
     "storage_options": "the storage of the server",
     "prepare": "prepared queries; use stored queries",
     "prepare_mutation": "prepared mutations; use stored queries",
-    "indexes": "indexes",
-    "embeddings": "embeddings",
-    "maintenance": "maintenance",
 }
 """The members of a graph, and what they would do."""
 

@@ -23,8 +23,8 @@ from omnigraph.escaping import escape
 from omnigraph.identity import Identity
 from omnigraph.server import bodies, heads
 from omnigraph.server.admission import Permit
-from omnigraph.server.bodies import ClientLeft, read_body
-from omnigraph.server.calls import Call, Reply, RequestHeaders, Wait
+from omnigraph.server.bodies import ClientLeft, SpooledBody, read_body, spool_body
+from omnigraph.server.calls import Call, Reply, RequestHeaders, Wait, prefers_async
 from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
 from omnigraph.server.forwarding import replayed
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
@@ -131,7 +131,13 @@ class _Exchange:
             self._log_fault(error)
             await self._fail(error)
         finally:
+            self._close_body()
             self._account(time.perf_counter() - started - self._waited)
+
+    def _close_body(self) -> None:
+        body = None if self._call is None else self._call.body
+        if isinstance(body, SpooledBody) and not body.is_taken:
+            body.file.close()
 
     async def _answer(self) -> None:
         heads.check_size(self._scope)
@@ -188,10 +194,7 @@ class _Exchange:
         if route.has_body:
             if route.body_type is not None:
                 bodies.require_type(self._headers, route.body_type)
-            raw = await read_body(
-                self._receive, self._headers, route.body_limit, self._process.times
-            )
-            body, size = await self._decode(route, raw)
+            body, size = await self._read_body(route)
         timeout = self._state.config.limits.timeout
         return Call(
             route,
@@ -209,14 +212,23 @@ class _Exchange:
             self._method == "HEAD",
         )
 
+    async def _read_body(self, route: Route) -> tuple[Any, int]:
+        times = self._process.times
+        if route.spool_limit and prefers_async(self._headers):
+            spooled = await spool_body(self._receive, self._headers, route.spool_limit, times)
+            # Admission counts memory, of which it takes none.
+            return spooled, 0
+        raw = await read_body(self._receive, self._headers, route.body_limit, times)
+        return await self._decode(route, raw)
+
     async def _decode(self, route: Route, raw: bytes) -> tuple[Any, int]:
         encoding = self._headers.one("content-encoding")
         if encoding is None and len(raw) <= bodies.LARGE:
-            return _decoded_body(route, raw), len(raw)
+            return bodies.decode_body(raw, route.request, route.is_lenient), len(raw)
 
         def work() -> tuple[Any, int]:
             content = bodies.decoded(raw, encoding, route.body_limit)
-            return _decoded_body(route, content), len(content)
+            return bodies.decode_body(content, route.request, route.is_lenient), len(content)
 
         return await self._process.lanes.read(work, is_long=True)
 
@@ -471,21 +483,6 @@ class _Exchange:
 def _with_status(failure: ErrorResponse) -> bytes:
     """The body of an error with its status, which came too late for the head of the response."""
     return b'{"status":%d,%b' % (failure.status, msgspec.json.encode(failure.body)[1:])
-
-
-def _decoded_body(route: Route, content: bytes) -> Any:
-    if route.request is None:
-        return content
-    if not route.is_lenient:
-        return bodies.decode_json(content, route.request)
-    if not content.strip():
-        return None
-    try:
-        return bodies.decode_json(content, route.request | None)
-    except RequestRefused as error:
-        raise RequestRefused(
-            400, error.reason, f"invalid stored-query invocation body: {error.message}"
-        ) from None
 
 
 def _label_method(method: str) -> str:

@@ -281,9 +281,11 @@ class GraphApplication:
 
     def begin_drain(self) -> None:
         self.process.begin_drain()
+        self.process.jobs.begin_drain()
 
     async def drain(self) -> None:
         await self._lanes.drain()
+        await asyncio.to_thread(self.process.jobs.drain)
 
     async def close(self) -> None:
         if self._reopening is not None:

@@ -10,9 +10,10 @@ import asyncio
 import gzip
 import io
 import json
+import tempfile
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,6 +25,8 @@ from omnigraph.server.errors import RequestRefused
 
 DEFAULT_LIMIT = 1 << 20
 LOAD_LIMIT = 32 << 20
+JOB_LIMIT = 1 << 30
+"""For a load that becomes a job: its body is kept in a file."""
 IDLE_SECONDS = 30.0
 """The longest pause between two pieces of a body."""
 TOTAL_SECONDS = 600.0
@@ -62,20 +65,7 @@ async def read_body(
     pieces: list[bytes] = []
     size = 0
     while True:
-        pause = min(times.idle, end - loop.time())
-        try:
-            async with asyncio.timeout(pause):
-                message = await receive()
-        except TimeoutError:
-            raise RequestRefused(
-                408,
-                "body_timeout",
-                "the body of the request did not arrive in time",
-                hint="send the body without long pauses",
-                closes=True,
-            ) from None
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
+        message = await _next_message(receive, times, end)
         piece = message.get("body", b"")
         size += len(piece)
         if size > limit + _DISCARDED:
@@ -90,6 +80,77 @@ async def read_body(
     if size > limit:
         raise too_large(limit)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class SpooledBody:
+    """A large body in a temporary file, which vanishes with the process."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self.file = file
+        self.size = size
+        self.is_taken = False
+        """Whether a job has it, and closes it; otherwise it is closed with its request."""
+
+
+async def spool_body(
+    receive: Receive, headers: RequestHeaders, limit: int, times: BodyTimes
+) -> SpooledBody:
+    """The bytes of a body as they were sent, in a file; only a piece of it is in memory."""
+    if (headers.one("content-encoding") or "identity").lower() != "identity":
+        raise RequestRefused(
+            415,
+            "content_encoding",
+            "a body that is kept in a file has no content encoding",
+            hint="send the body as it is",
+        )
+    length = headers.one("content-length")
+    if length is not None and length.isdecimal() and int(length) > limit:
+        raise too_large(limit, closes=True)
+    file: IO[bytes] = await asyncio.to_thread(tempfile.TemporaryFile, prefix="omnigraph-body-")
+    end = asyncio.get_running_loop().time() + times.total
+    size = 0
+    try:
+        while True:
+            pieces, more = await _some_pieces(receive, times, end)
+            size += sum(map(len, pieces))
+            if size > limit:
+                raise too_large(limit, closes=True)
+            await asyncio.to_thread(file.writelines, pieces)
+            if not more:
+                await asyncio.to_thread(file.seek, 0)
+                return SpooledBody(file, size)
+    except BaseException:
+        file.close()
+        raise
+
+
+async def _some_pieces(receive: Receive, times: BodyTimes, end: float) -> tuple[list[bytes], bool]:
+    """The next pieces of a body, about a mebibyte, and whether there are more."""
+    pieces: list[bytes] = []
+    more = True
+    while more and sum(map(len, pieces)) < DEFAULT_LIMIT:
+        message = await _next_message(receive, times, end)
+        pieces.append(message.get("body", b""))
+        more = bool(message.get("more_body", False))
+    return pieces, more
+
+
+async def _next_message(receive: Receive, times: BodyTimes, end: float) -> Message:
+    pause = min(times.idle, end - asyncio.get_running_loop().time())
+    try:
+        async with asyncio.timeout(pause):
+            message = await receive()
+    except TimeoutError:
+        raise RequestRefused(
+            408,
+            "body_timeout",
+            "the body of the request did not arrive in time",
+            hint="send the body without long pauses",
+            closes=True,
+        ) from None
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    return message
 
 
 def too_large(limit: int, *, closes: bool = False) -> RequestRefused:
@@ -175,6 +236,22 @@ def decode_json(body: bytes, model: Any) -> Any:
     except RecursionError:
         raise RequestRefused(400, "body_not_json", "the body is nested too deeply") from None
     return value
+
+
+def decode_body(content: bytes, model: Any, is_lenient: bool) -> Any:
+    """A body as its model, or as it is without one; a lenient one may be absent or null."""
+    if model is None:
+        return content
+    if not is_lenient:
+        return decode_json(content, model)
+    if not content.strip():
+        return None
+    try:
+        return decode_json(content, model | None)
+    except RequestRefused as error:
+        raise RequestRefused(
+            400, error.reason, f"invalid stored-query invocation body: {error.message}"
+        ) from None
 
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}

@@ -72,6 +72,19 @@ class RequestHeaders:
             raise RequestRefused(400, "bad_header", f"header '{name}' is not ASCII") from None
 
 
+RESPOND_ASYNC = "respond-async"
+
+
+def prefers_async(headers: RequestHeaders) -> bool:
+    """Whether a client asks not to wait for the end of the work (RFC 7240).
+
+    >>> prefers_async(RequestHeaders([(b"prefer", b"respond-async, integers=string")]))
+    True
+    """
+    given = b",".join(headers.all("prefer")).decode("latin-1").lower()
+    return RESPOND_ASYNC in (part.strip() for part in given.replace(";", ",").split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request after all checks that need no engine."""

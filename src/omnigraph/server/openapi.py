@@ -19,8 +19,8 @@ _RENAMED = {"ConflictKind": "MergeConflictKindOutput"}
 """Enumerations of the engine, under the names of the contract."""
 TEXTS = {
     200: "Success",
-    202: "Accepted; there is nothing to answer",
     201: "Success; there was no value before",
+    202: "Accepted: there is nothing to answer, or a job, whose address is in `Location`",
     206: "A range of the bytes",
     302: "The bytes are at the address in `Location`",
     304: "The client has the newest bytes",
@@ -69,7 +69,10 @@ _HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
         "The cursor of the last event that a stream of events brought",
         {"type": "string"},
     ),
-    "Prefer": ("`integers=string` writes large integers as strings", {"type": "string"}),
+    "Prefer": (
+        "`integers=string` writes large integers as strings; `respond-async` loads in a job",
+        {"type": "string"},
+    ),
 }
 
 
@@ -199,7 +202,11 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         names.append("Omnigraph-Commit")
     if EVENT_STREAM in route.other_types:
         names.append("Last-Event-ID")
-    if route.operation_id in ("cluster_query", "cluster_read", "cluster_invoke_query"):
+    if route.spool_limit or route.operation_id in (
+        "cluster_query",
+        "cluster_read",
+        "cluster_invoke_query",
+    ):
         names.append("Prefer")
     names += route.headers
     return [
@@ -226,7 +233,7 @@ def _request_body(route: Route, schemas: _Schemas) -> dict[str, Any]:
 
 def statuses_of(route: Route) -> list[int]:
     """Every status that a route answers with, in order."""
-    statuses = {200, 400, 500, *route.statuses}
+    statuses = {route.success, 400, 500, *route.statuses}
     if route.scope != "open":
         statuses |= {401, 403, 429, 503}
     if route.scope == "graph":
@@ -243,7 +250,8 @@ def statuses_of(route: Route) -> list[int]:
 def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status in statuses_of(route):
-        if status in (200, 201, 206):
+        is_empty = status == 202 and route.response is None
+        if status in (200, 201, 202, 206) and not is_empty:
             content = {route.content_type.partition(";")[0]: _success(route, schemas)}
             content |= {kind: {"schema": {"type": "string"}} for kind in route.other_types}
         elif status < 400:

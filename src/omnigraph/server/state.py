@@ -26,6 +26,7 @@ from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.boot import GraphSpec, Quarantine
 from omnigraph.server.commit_news import CommitNews
 from omnigraph.server.config import ServerConfig
+from omnigraph.server.jobs.executor import JobExecutor
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.request_log import RequestLog
@@ -184,6 +185,8 @@ class ServerProcess:
         """Puts changed tokens, policies and graphs in force in all processes, or raises."""
         self.gather_metrics = gather_metrics
         """The metrics of all processes."""
+        self.jobs = JobExecutor(log)
+        """The long work of this process; readers start none."""
         self.is_draining = False
         self.commit_news = CommitNews(lanes)
         """The requests that wait for a commit."""

@@ -308,15 +308,19 @@ def run_verify(arguments: argparse.Namespace) -> int:
     is damage.
     """
     target = resolve_target(arguments)
-    from omnigraph.api.maintenance import verify_graph
-
     with progress_bar("verify") as line:
-        report = verify_graph(
-            target.uri,
-            arguments.branch,
-            checksums=not arguments.no_checksums,
-            on_progress=line.update,
-        )
+        options: dict[str, Any] = {
+            "checksums": not arguments.no_checksums,
+            "on_progress": line.update,
+        }
+        if target.is_served:
+            with open_graph(arguments, "r", target) as (graph, _):
+                report = graph.maintenance.verify(arguments.branch, **options)
+        else:
+            from omnigraph.api.maintenance import verify_graph
+
+            # Also for a graph that is too damaged to be opened.
+            report = verify_graph(target.uri, arguments.branch, **options)
     document = {"uri": target.uri, **report.to_json()}
     show_report(arguments, document, _verify_lines(report, target.uri, not arguments.no_checksums))
     return terminal.OK if report.is_sound else terminal.FAILURE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import IO, Any
 
 from msgspec import UNSET
 
@@ -14,10 +14,14 @@ from omnigraph.errors import (
     OmniGraphError,
     PolicyDenied,
 )
+from omnigraph.progress import OnProgress
 from omnigraph.records import dataclass
+from omnigraph.server.bodies import SpooledBody
 from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
+from omnigraph.server.handlers.jobs import start_job
 from omnigraph.server.handlers.reading import MAIN
+from omnigraph.server.jobs.executor import RunningJob
 from omnigraph.server.models.requests import IngestRequest, LoadParameters, SchemaApplyRequest
 from omnigraph.server.models.responses import (
     ChangeOutput,
@@ -160,7 +164,8 @@ def _target(request: IngestRequest | LoadParameters) -> _Target:
 
 
 def _target_of(call: Call) -> _Target:
-    return _target(call.query if isinstance(call.body, bytes) else call.body)
+    is_raw = isinstance(call.body, bytes | SpooledBody)
+    return _target(call.query if is_raw else call.body)
 
 
 def authorize_load(call: Call) -> None:
@@ -195,7 +200,8 @@ def ingest(call: Call) -> Reply:
 
 def _ingest(call: Call, *, is_frozen: bool) -> Reply:
     request: IngestRequest = call.body
-    receipt = _run_load(call, request.data.encode("utf-8", "surrogatepass"))
+    data = io.BytesIO(request.data.encode("utf-8", "surrogatepass"))
+    receipt = _run_load(call, data)
     output = IngestOutput(
         call.uri,
         receipt.branch,
@@ -211,13 +217,28 @@ def _ingest(call: Call, *, is_frozen: bool) -> Reply:
 
 
 def load_ndjson(call: Call) -> Reply:
-    """Load the lines of the body."""
-    receipt = _run_load(call, call.body)
+    """Load the lines of the body; as a job, if the client prefers not to wait."""
+    if not isinstance(call.body, SpooledBody):
+        receipt = _run_load(call, io.BytesIO(call.body))
+        return Reply.json(_load_output(call, receipt), headers=commit_headers(call, receipt))
+    target, body = _target_of(call), call.body
+    conditions_of(call)
+
+    def work(job: RunningJob) -> LoadOutput:
+        return _load_output(call, _run_load(call, body.file, job.on_progress))
+
+    options = {"mode": target.mode.value, "from": target.base, "bytes": body.size}
+    reply = start_job(call, "load", target.branch, options, work, body.file.close)
+    body.is_taken = True
+    return reply
+
+
+def _load_output(call: Call, receipt: LoadReceipt) -> LoadOutput:
     loaded: dict[str, list[LoadedTypeOutput]] = {"node": [], "edge": []}
     for key, counts in sorted(receipt.tables.items()):
         kind, _, name = key.partition(":")
         loaded[kind].append(LoadedTypeOutput(name, counts.affected))
-    output = LoadOutput(
+    return LoadOutput(
         call.uri,
         receipt.branch,
         call.query.from_,
@@ -231,7 +252,6 @@ def load_ndjson(call: Call) -> Reply:
         ReceiptOutput.of(receipt),
         _build_indexes(call, receipt) if call.query.indexes else UNSET,
     )
-    return Reply.json(output, headers=commit_headers(call, receipt))
 
 
 def _build_indexes(call: Call, receipt: LoadReceipt) -> int:
@@ -257,7 +277,7 @@ def _build_indexes(call: Call, receipt: LoadReceipt) -> int:
     return len(report.built)
 
 
-def _run_load(call: Call, data: bytes) -> LoadReceipt:
+def _run_load(call: Call, data: IO[bytes], on_progress: OnProgress | None = None) -> LoadReceipt:
     target, conditions = _target_of(call), conditions_of(call)
     denied = None
     if target.base is not None:
@@ -265,7 +285,7 @@ def _run_load(call: Call, data: bytes) -> LoadReceipt:
         denied = call.allows("branch_create", target.base, target.branch)
     try:
         return call.graph.load(
-            io.BytesIO(data),
+            data,
             target.mode,
             target.branch,
             None if denied is not None else target.base,
@@ -274,6 +294,7 @@ def _run_load(call: Call, data: bytes) -> LoadReceipt:
             **_checks(call.query),
             if_commit=conditions.if_commit,
             idempotency_key=conditions.idempotency_key,
+            on_progress=on_progress,
         )
     except BranchNotFound as error:
         if denied is not None:

@@ -11,6 +11,7 @@ from omnigraph.server.routes.blobs import BLOB_ROUTES
 from omnigraph.server.routes.branching import BRANCH_ROUTES
 from omnigraph.server.routes.evolving import PLAN_ROUTES
 from omnigraph.server.routes.history import HISTORY_ROUTES, ROW_ROUTES
+from omnigraph.server.routes.maintaining import JOB_ROUTES, MAINTENANCE_ROUTES
 from omnigraph.server.routes.policing import POLICY_ROUTES
 from omnigraph.server.routes.reading import READ_ROUTES
 from omnigraph.server.routes.serving import SERVER_ROUTES
@@ -28,6 +29,8 @@ ROUTES: tuple[Route, ...] = (
     *ROW_ROUTES,
     *BLOB_ROUTES,
     *PLAN_ROUTES,
+    *MAINTENANCE_ROUTES,
+    *JOB_ROUTES,
     *POLICY_ROUTES,
     *AGENT_ROUTES,
 )

@@ -52,6 +52,8 @@ class Route:
     authorize: Callable[[Call], None]
     """Raises unless the actor may do this; runs in the event loop, before anything is looked up."""
     body_limit: int = 0
+    spool_limit: int = 0
+    """That of a request which prefers a job: its body is kept in a file."""
     request: type | None = None
     query: type | None = None
     response: Any = None
@@ -82,8 +84,10 @@ class Route:
     """The headers of a request that count here, besides those of every route of its kind."""
     deprecated: bool = False
     successor: str | None = None
+    success: int = 200
+    """The status of a success."""
     statuses: tuple[int, ...] = ()
-    """What it answers besides 200 and the statuses that every route of its kind has."""
+    """What it answers besides that and the statuses that every route of its kind has."""
     since: Literal["0.8", "1"] = "0.8"
 
     @property

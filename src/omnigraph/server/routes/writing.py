@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from omnigraph.server.bodies import LOAD_LIMIT
+from omnigraph.server.bodies import JOB_LIMIT, LOAD_LIMIT
 from omnigraph.server.calls import NDJSON
 from omnigraph.server.handlers import writing
 from omnigraph.server.models import requests, responses
+from omnigraph.server.models.jobs import JobOutput
 from omnigraph.server.routes.shape import Route, of_graph
 
 _change = partial(
@@ -70,7 +71,9 @@ WRITE_ROUTES: tuple[Route, ...] = (
         handler=writing.load_ndjson,
         query=requests.LoadParameters,
         body_type=NDJSON,
-        response=responses.LoadOutput,
+        spool_limit=JOB_LIMIT,
+        response=responses.LoadOutput | JobOutput,
+        statuses=(202,),
         since="1",
     ),
     _load(
