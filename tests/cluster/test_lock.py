@@ -328,3 +328,24 @@ def test_a_holder_that_is_killed_leaves_a_lock_that_nobody_has_to_remove(lab):
     assert lab.lock.exists()
     assert lab.apply().is_converged
     assert not lab.lock.exists()
+
+
+# -- without the lock ----------------------------------------------------------------------------
+
+
+def test_no_write_of_another_process_is_lost_even_without_a_lock(lab):
+    """Compare-and-set alone: each recorded refresh has a revision of its own."""
+    lab.edit("cluster.yaml", "version: 1", "version: 1\nstate: {lock: false}")
+    lab.write("cluster.yaml", (lab.directory / "cluster.yaml").read_text().split("graphs:")[0])
+    assert lab.import_().ok
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.racing", str(lab.directory), "30"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    recorded = [int(process.communicate(timeout=120)[0]) for process in processes]
+    assert all(recorded)
+    assert lab.state["state_revision"] == 1 + sum(recorded)

@@ -140,12 +140,12 @@ def check(scenario: Scenario, root: Path) -> None:
 
 @every_scenario
 def test_a_command_may_die_at_each_of_its_boundaries(crash: Harness, prepared, scenario):
-    crossed = []
+    passed = []
     for point, _ in crash.walk_failpoints(scenario.operation, prepared):
         if point.startswith("cluster."):
-            crossed.append(point.removeprefix("cluster."))
+            passed.append(point.removeprefix("cluster."))
             check(scenario, prepared.root)
-    assert set(crossed) == scenario.points
+    assert set(passed) == scenario.points
 
 
 @every_scenario
@@ -169,5 +169,5 @@ def test_a_command_may_die_at_any_step(crash: Harness, prepared, scenario):
 
 
 def test_the_scenarios_cross_every_boundary_of_a_cluster():
-    crossed = {f"cluster.{point}" for scenario in SCENARIOS for point in scenario.points}
-    assert crossed == {point for point in Failpoint if point.startswith("cluster.")}
+    passed = {f"cluster.{point}" for scenario in SCENARIOS for point in scenario.points}
+    assert passed == {point for point in Failpoint if point.startswith("cluster.")}

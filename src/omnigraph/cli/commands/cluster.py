@@ -145,8 +145,8 @@ def run_cluster_plan(arguments: argparse.Namespace) -> int:
 
 def run_cluster_apply(arguments: argparse.Namespace) -> int:
     """Creates and migrates graphs, publishes queries and policies, and records all of it in the
-    ledger. Running it again completes what an interrupted apply left. Servers serve it after a
-    restart or a reload.
+    ledger. Running it again completes what an interrupted apply left. Servers pick it up by
+    themselves.
     """
     from omnigraph.cluster.apply import apply_cluster
     from omnigraph.cluster.plan_file import read_plan

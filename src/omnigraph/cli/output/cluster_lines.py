@@ -108,7 +108,7 @@ def apply_lines(report: ApplyReport) -> Iterator[str]:
         revision = report.state.revision
         yield f"  state: revision {revision}, converged: {converged}, written: {written}"
         if report.is_written:
-            yield "  servers of this cluster serve it after a restart or a reload"
+            yield "  servers of this release pick it up by themselves, others on restart"
     yield from _problems(report.diagnostics)
 
 
