@@ -200,6 +200,21 @@ def test_a_provider_changes_the_graphs_that_use_it(lab):
     assert report.is_converged
 
 
+def test_a_provider_stays_as_long_as_a_graph_that_uses_it_cannot_change(lab):
+    lab.write("cluster.yaml", PROVIDERS + EMBEDDING)
+    lab.applied()
+    with lab.open(mode="rw") as graph:
+        graph.load([{"type": "Task", "data": {"name": "a"}}])
+    lab.write("cluster.yaml", CONFIG)
+    lab.write("kb.pg", SCHEMA.replace("}", "  due: Date\n}"))
+    report = lab.apply()
+    assert dispositions(report)["provider.embedding.main"] == "blocked dependency_not_applied"
+    assert read_applied(str(lab.directory), Settings()).graphs
+    lab.write("kb.pg", WIDER)
+    assert lab.apply().is_converged
+    assert "provider.embedding.main" not in lab.resources
+
+
 def test_a_failing_schema_blocks_its_queries_and_nothing_of_other_graphs(lab):
     lab.write("other.pg", SCHEMA)
     lab.write("other/all.gq", DUE.replace("due", "all"))

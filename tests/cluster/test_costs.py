@@ -11,9 +11,9 @@ from omnigraph.storage.objects.traffic import Traffic, thread_traffic
 from tests.cluster.lab import DUE, dispositions
 from tests.cluster.many import many_graphs, record_as_applied
 
-CHANGED = Traffic(reads=5, writes=3, lists=1, deletes=1)
-"""The lock is created, read, compared and deleted; the ledger read, compared and written; the
-sidecars are listed; the text is read and written."""
+CHANGED = Traffic(reads=7, writes=3, lists=1, deletes=1)
+"""The lock is created, checked twice, read, compared and deleted; the ledger is read, compared and
+written; the sidecars are listed; the text is read and written."""
 UNCHANGED = Traffic(reads=3, writes=1, lists=1, deletes=1)
 PLANNED = Traffic(reads=2, writes=0, lists=1, deletes=0)
 

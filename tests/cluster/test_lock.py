@@ -151,6 +151,15 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_the_ledger_is_advanced(lab
     assert lab.apply().ok
 
 
+def test_a_holder_whose_lock_was_removed_finds_out_at_once(lab):
+    storage = ClusterStorage(str(lab.directory), Settings())
+    lock = ClusterLock(storage, "apply")
+    lock.acquire()
+    lock.check()
+    assert force_unlock(lab.bundle, lab.settings, lock.lock_id).ok
+    assert _is_lost(lock)
+
+
 def test_a_holder_that_lost_its_lock_finds_out(lab):
     lab.applied()
     storage = ClusterStorage(str(lab.directory), SHORT)

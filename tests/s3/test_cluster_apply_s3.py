@@ -263,4 +263,4 @@ def test_an_apply_of_one_changed_query_makes_as_many_requests_with_200_graphs(s3
     assert counts == [REQUESTS, REQUESTS]
 
 
-REQUESTS = 9
+REQUESTS = 11

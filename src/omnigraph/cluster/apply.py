@@ -25,7 +25,7 @@ from omnigraph.cluster.plan_file import ReviewedPlan
 from omnigraph.cluster.reports import ApplyReport, StateObservations
 from omnigraph.cluster.resources import address_parts, kind_of, owner_of
 from omnigraph.cluster.session import ClusterSession, open_session
-from omnigraph.cluster.sidecars import sidecar_path
+from omnigraph.cluster.sidecars import remove_sidecars
 from omnigraph.cluster.state_commands import acknowledge_sweep, locked, no_state, state_missing
 from omnigraph.cluster.state_file import (
     LedgerRead,
@@ -122,7 +122,12 @@ class _ApplyRun:
         self._delete_graphs(work)
         self._record(draft, work.finished)
         self._write(guard, draft)
-        self._acknowledge(guard, swept, work.finished)
+        try:
+            self._acknowledge(guard, swept, work.finished)
+        except ClusterStop as stop:
+            # The ledger is written: what is left is completed by the next command.
+            finding = stop.diagnostic
+            self._log.warning(finding.code, finding.path, finding.message)
 
     # -- deciding ----------------------------------------------------------------------------
 
@@ -242,6 +247,4 @@ class _ApplyRun:
         for graph, approval in finished.deleted.items():
             consume_approval(self._storage, guard, approval, finished.operations[graph])
         acknowledge_sweep(self._storage, guard, swept, self._log)
-        for sidecar in finished.sidecars:
-            guard.check()
-            self._storage.objects.delete(sidecar_path(sidecar))
+        remove_sidecars(self._storage, guard, finished.sidecars, self._log)

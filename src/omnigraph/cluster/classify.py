@@ -93,6 +93,8 @@ class _Judge:
                 graphs = {binding.removeprefix("graph.") for binding in bindings}
                 is_pending = not graphs.isdisjoint(self._pending)
                 return ("blocked", RECOVERY_PENDING) if is_pending else _APPLIED
+            case "embedding_provider", "delete" if self._is_used(change.resource):
+                return "blocked", NOT_APPLIED
             case "embedding_provider", _:
                 return _APPLIED
         return "deferred", UNSUPPORTED
@@ -104,6 +106,14 @@ class _Judge:
             if graph is None or graph.operation != "delete":
                 continue
             if self._graph_delete(graph) != _APPLIED:
+                return True
+        return False
+
+    def _is_used(self, provider: str) -> bool:
+        """Whether a graph that keeps its recorded state uses a provider."""
+        for graph in provider_users(self._state, provider):
+            change = self._changes.get(graph)
+            if change is None or self.verdict(change)[0] not in ("applied", "derived"):
                 return True
         return False
 
@@ -130,6 +140,15 @@ def guarded_graphs(state: LedgerState, policy: str) -> tuple[str, ...]:
     """The addresses of the graphs that an applied policy is bound to."""
     applied = state.resources.get(policy)
     return () if applied is None else normal_bindings(applied.applies_to or ())
+
+
+def provider_users(state: LedgerState, provider: str) -> tuple[str, ...]:
+    """The addresses of the recorded graphs that use a provider."""
+    return tuple(
+        address
+        for address, resource in state.resources.items()
+        if resource.embedding_provider == provider
+    )
 
 
 def demote(
@@ -165,6 +184,9 @@ def _depends(
     owner = owner_of(change.resource)
     if owner is not None:
         return owner in graphs
+    if kind_of(change.resource) == "embedding_provider" and change.operation == "delete":
+        users = provider_users(state, change.resource)
+        return any(user.removeprefix("graph.") in graphs for user in users)
     if kind_of(change.resource) != "policy":
         return False
     wanted = desired.resources.get(change.resource)

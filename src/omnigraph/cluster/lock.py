@@ -245,25 +245,29 @@ class ClusterLock:
     # -- holding -----------------------------------------------------------------------------
 
     def check(self) -> None:
-        if not self._is_lost and _now() - self._renewed < self._ttl / 3:
-            # Nobody may have taken it over yet.
-            return
-        if not self._is_lost and _now() - self._renewed <= self._ttl:
-            with suppress(OmniGraphError):
-                self.renew()
-        if self._is_lost or _now() - self._renewed > self._ttl:
+        # The object is read each time: somebody may have removed it by its id.
+        seen = None if self._is_expired_here() else read_lock(self._storage)
+        if seen is None or seen.record.lock_id != self.lock_id:
+            self._is_lost = True
+        elif _now() - self._renewed > self._ttl / 3:
+            self.renew()
+        if self._is_lost or self._is_expired_here():
             self._is_lost = True
             raise ClusterStop(
                 "state_lock_lost",
                 self._path,
-                f"the lock {self.lock_id} expired while this command was stopped, and another "
-                "command may hold it; nothing further was changed",
+                f"the lock {self.lock_id} expired or was removed, and another command may hold "
+                "it; nothing further was changed",
             )
+
+    def _is_expired_here(self) -> bool:
+        """Whether others may have taken the lock over, by the clock of this machine."""
+        return self._is_lost or _now() - self._renewed > self._ttl
 
     def renew(self) -> None:
         """Renew the lock if it is still ours and did not expire."""
         with self._renewing:
-            if self._is_lost or _now() - self._renewed > self._ttl:
+            if self._is_expired_here():
                 self._is_lost = True
                 return
             started = _now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -76,6 +77,22 @@ def write_sidecar(storage: ClusterStorage, guard: LockGuard, sidecar: ClusterSid
 
 def with_outcome(sidecar: ClusterSidecar, manifest_version: int) -> ClusterSidecar:
     return msgspec.structs.replace(sidecar, expected_manifest_version=manifest_version)
+
+
+def remove_sidecars(
+    storage: ClusterStorage,
+    guard: LockGuard,
+    sidecars: Iterable[ClusterSidecar],
+    log: DiagnosticLog,
+) -> None:
+    """Remove sidecars whose outcome the ledger records; the next run removes what stays."""
+    for sidecar in sidecars:
+        path = sidecar_path(sidecar)
+        guard.check()
+        try:
+            storage.objects.delete(path)
+        except StorageError as error:
+            log.warning("recovery_sidecar_cleanup_failed", path, error.message)
 
 
 def read_sidecars(storage: ClusterStorage, log: DiagnosticLog) -> list[ClusterSidecar]:

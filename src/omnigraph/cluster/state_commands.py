@@ -21,7 +21,7 @@ from omnigraph.cluster.reports import (
     ValidateReport,
 )
 from omnigraph.cluster.session import ClusterSession, config_file, open_session
-from omnigraph.cluster.sidecars import read_sidecars, sidecar_path
+from omnigraph.cluster.sidecars import read_sidecars, remove_sidecars
 from omnigraph.cluster.state_file import (
     LedgerRead,
     next_revision,
@@ -134,7 +134,11 @@ def _observe_locked(
     guard.check()
     reached(Failpoint.CLUSTER_BEFORE_LEDGER)
     written = write_ledger(storage, ledger, draft.state(revision))
-    acknowledge_sweep(storage, guard, swept, log)
+    try:
+        acknowledge_sweep(storage, guard, swept, log)
+    except ClusterStop as stop:
+        # The ledger is written: what is left is completed by the next command.
+        log.warning(stop.diagnostic.code, stop.diagnostic.path, stop.diagnostic.message)
     return written
 
 
@@ -145,13 +149,7 @@ def acknowledge_sweep(
     for approval in read_approvals(storage, log) if swept.consumed else ():
         if approval.approval_id in swept.consumed and approval.consumed_at is None:
             consume_approval(storage, guard, approval, swept.consumed[approval.approval_id])
-    for sidecar in swept.retired:
-        path = sidecar_path(sidecar)
-        try:
-            guard.check()
-            storage.objects.delete(path)
-        except StorageError as error:
-            log.warning("recovery_sidecar_cleanup_failed", path, error.message)
+    remove_sidecars(storage, guard, swept.retired, log)
 
 
 def force_unlock(bundle: ConfigBundle, settings: Settings, lock_id: str) -> UnlockReport:

@@ -88,9 +88,11 @@ def write_ledger(storage: ClusterStorage, base: LedgerRead, state: LedgerState) 
     """
     text, path = state_text(state), storage.path(LEDGER)
     try:
-        if not _swap(storage, base, text):
+        won = _swap(storage, base, text)
+        if not won:
             current = _current_text(storage)
-            if current != text:
+            # Without an answer, a ledger with this text is the one that was sent.
+            if won is not None or current != text:
                 raise ClusterStop(
                     "state_cas_mismatch",
                     path,
@@ -110,14 +112,14 @@ def _current_text(storage: ClusterStorage) -> str | None:
         return None
 
 
-def _swap(storage: ClusterStorage, base: LedgerRead, text: str) -> bool:
+def _swap(storage: ClusterStorage, base: LedgerRead, text: str) -> bool | None:
+    """Whether the write succeeded; ``None`` if there was no answer."""
     try:
         if base.version is None:
             return storage.objects.create(LEDGER, text)
         return storage.objects.replace(LEDGER, text, base.version)
     except StorageUnknown:
-        # The write may have arrived: the text, which has a revision of its own, shows it.
-        return False
+        return None
 
 
 def next_revision(state: LedgerState, path: str) -> int:
