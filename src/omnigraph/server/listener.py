@@ -54,7 +54,9 @@ class _JoinedWrites:
         if self._pieces:
             data = b"".join(self._pieces)
             self._pieces.clear()
-            self._transport.write(data)
+            # The client may have left since it was written.
+            if not self._transport.is_closing():
+                self._transport.write(data)
 
     def write_eof(self) -> None:
         self._flush()
