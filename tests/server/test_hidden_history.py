@@ -25,7 +25,8 @@ groups: {lead: [lead], main: [mia], draft: [dora], plain: [pat]}
 rules:
   - {id: lead, allow: {actors: {group: lead}, actions: [read, read_history, change, schema_apply,
       invoke_query]}}
-  - {id: main, allow: {actors: {group: main}, actions: [read, read_history], branches: [main]}}
+  - {id: main, allow: {actors: {group: main}, actions: [read, read_history],
+      branches: [main, release]}}
   - {id: draft, allow: {actors: {group: draft}, actions: [read, read_history, export],
       branches: [draft]}}
   - {id: plain, allow: {actors: {group: plain}, actions: [read]}}
@@ -55,7 +56,7 @@ def make_server(path: Any) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """``gone`` was deleted on main before the fork of ``draft``; ``spied`` came from ``secret``."""
+    """``gone`` was deleted on main before ``draft`` was created, ``hushed`` on ``secret``."""
     path = tmp_path_factory.mktemp("hidden") / "g.omni"
     with Graph.init(path, SCHEMA) as graph:
         graph.load(doc("gone"), actor="max")
@@ -64,7 +65,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         graph.branches.create("draft")
         graph.load(doc("own"), branch="draft", actor="dan")
         graph.branches.create("secret")
+        graph.load(doc("hushed"), branch="secret", actor="spy")
+        graph.mutate(DELETE.replace("gone", "hushed"), branch="secret", actor="spy")
         graph.load(doc("spied"), branch="secret", actor="spy")
+        graph.branches.create("release", "secret")
+        graph.load(doc("freed"), branch="release", actor="max")
         graph.load(doc("other"), actor="max")
         graph.merge("secret", actor="max")
     yield from make_server(path)
@@ -155,6 +160,47 @@ def test_blame_names_no_commit_of_a_hidden_branch(server: Server, lead: Client) 
     assert shown == {**all_of_it, "origin": None}
     inherited = server.client("tok-dora", "g").get("/blame?type=Doc&id=kept&branch=draft").ok()
     assert inherited["commit"]["actor_id"] != "max"
+
+
+# -- agents ------------------------------------------------------------------------------------
+
+
+def call_tool(client: Client, tool: str, **arguments: Any) -> Any:
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments},
+    }
+    accepted = {"Accept": "application/json, text/event-stream"}
+    result = client.post("/mcp", message, headers=accepted).ok()["result"]
+    return json.loads(result["content"][0]["text"])
+
+
+def test_agents_learn_nothing_of_the_history_of_hidden_branches(
+    server: Server, lead: Client
+) -> None:
+    pytest.importorskip("mcp")
+    mia = server.client("tok-mia", "g")
+    changes = changed(call_tool(mia, "graph_changes", branch="release"))
+    copy: set[str] = set()
+    for op, slug in changes:
+        (copy.add if op == "insert" else copy.discard)(slug)
+    assert copy == {"kept", "spied", "freed"}
+    assert "hushed" not in {slug for _, slug in changes}
+    assert changes == changed(mia.get("/changes?branch=release").ok())
+    blame = call_tool(mia, "graph_blame", type="Doc", id="spied")
+    assert blame["commit"]["actor"] == "max"
+    assert blame["origin"] is None
+    assert call_tool(lead, "graph_blame", type="Doc", id="spied")["origin"]["actor"] == "spy"
+    hidden = lead.get("/commits?branch=secret").json["commits"][0]["graph_commit_id"]
+    absent = hidden[:-4] + "0000"
+    first, second = (
+        {**call_tool(mia, "graph_changes", start=f"after:{commit}"), "request_id": None}
+        for commit in (hidden, absent)
+    )
+    assert first["code"] == "not_found"
+    assert json.dumps(first).replace(hidden, absent) == json.dumps(second)
 
 
 # -- stored queries ----------------------------------------------------------------------------

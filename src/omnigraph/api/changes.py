@@ -14,14 +14,16 @@ from omnigraph.api.authors import Authors
 from omnigraph.api.handle import Handle, Namespace
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import History, SnapshotRef
-from omnigraph.commit.names import normal_branch
+from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.blame import Blame, find_blame
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.cursor import Cursor, view_mark
 from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, ViewAt, baseline_record
 from omnigraph.merge.pages import ChangeBlock, ChangePage
+from omnigraph.plan.view import View
 from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
@@ -260,6 +262,20 @@ def read_blame(
     blame = find_blame(handle.store, _schema_at(handle), entity_type, entity_id, chain, views)
     origin = None if blame.origin is None else authors.of_commit(blame.origin)
     return Blame(authors.of_commit(blame.commit), blame.op, origin)
+
+
+def readable_views(handle: Handle, may_read: Callable[[str], bool]) -> ViewAt:
+    """What the actor of a handle sees of each branch: nothing of one that it may not read.
+
+    A branch inherits the commits of the one that it was created from.
+    """
+
+    def view_at(branch: str | None, catalog: Catalog) -> View:
+        if may_read(branch_label(branch)):
+            return handle.view(branch, catalog)
+        return View.of(catalog, {})
+
+    return view_at
 
 
 def feed_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from omnigraph.api.changes import readable_views
 from omnigraph.api.cursors import UNSIGNED, CursorKeys
 from omnigraph.api.graph import Graph
 from omnigraph.api.paging import MOST_ROWS, PagedRead, branch_state, fixed_state, read_page
@@ -16,6 +17,7 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.mcp.results import ToolResult, failure, page_of
 from omnigraph.mcp.settings import AgentSettings, Grants
+from omnigraph.merge.feed import ViewAt
 from omnigraph.policy.actions import Action
 from omnigraph.read.limits import Cancel, Limits
 from omnigraph.records import dataclass
@@ -95,6 +97,12 @@ class AgentContext:
         snapshot = self.graph.snapshot(commit=commit)
         self.require("read", snapshot.branch)
         return snapshot
+
+    @property
+    def views(self) -> ViewAt:
+        """What the actor sees of each branch in the history of another."""
+        allows = self.grants.allows
+        return readable_views(self.graph._handle, lambda branch: allows("read", branch))
 
     # -- leave -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.api.changes import read_blame, read_page
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.errors import EntityNotFound, InputError
 from omnigraph.lang.closest import closest
@@ -20,6 +21,8 @@ from omnigraph.mcp.context import AT, BRANCH, CURSOR, LIMIT, MAIN, AgentContext
 from omnigraph.mcp.lists import ListReader
 from omnigraph.mcp.results import ToolResult, page_schema, size_of
 from omnigraph.mcp.tools import AgentTool, Arguments
+from omnigraph.merge.change_filter import ChangeFilter
+from omnigraph.merge.feed import AFTER, BEGINNING
 
 _TYPE: JsonSchema = {"type": "string", "description": "the name of a node or edge type"}
 # Letters of a text that a hit shows.
@@ -284,9 +287,15 @@ class _ReadingTools:
 
     def blame(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
-        self._context.require("read_history", branch)
-        blame = self._context.graph.changes.blame(given["type"], given["id"], branch)
-        commits = {"commit": blame.commit, "origin": blame.origin}
+        context = self._context
+        context.require("read_history", branch)
+        context.require("read", branch)
+        handle = context.graph._handle
+        blame = read_blame(handle, given["type"], given["id"], branch, context.views)
+        origin = blame.origin
+        if origin is not None and not context.grants.allows("read", origin.branch):
+            origin = None
+        commits = {"commit": blame.commit, "origin": origin}
         return ToolResult(
             {"op": blame.op}
             | {
@@ -304,13 +313,17 @@ class _ReadingTools:
 
     def changes(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
-        self._context.require("read", branch)
-        most, most_bytes = self._context.limits(given.get("limit"))
-        cursor, start = given.get("cursor"), given.get("start") or "beginning"
+        context = self._context
+        context.require("read", branch)
+        most, most_bytes = context.limits(given.get("limit"))
+        cursor, start = given.get("cursor"), given.get("start") or BEGINNING
+        if cursor is None and start.startswith(AFTER):
+            context.snapshot({"at": start.removeprefix(AFTER)})
+        wanted = ChangeFilter.of(types=given.get("types"))
         # A page that is too long is asked for again with fewer changes.
         while True:
-            page = self._context.graph.changes.poll(
-                branch, cursor, start=start, limit=most, types=given.get("types")
+            page = read_page(
+                context.graph._handle, branch, cursor, start, most, wanted, view_at=context.views
             )
             result = ToolResult(
                 {

@@ -22,7 +22,7 @@ from omnigraph.merge.pages import ChangePage
 from omnigraph.server.calls import EVENT_STREAM, NDJSON, Call, Headers, Reply, Wait
 from omnigraph.server.errors import failure_of
 from omnigraph.server.handlers.reading import MAIN
-from omnigraph.server.handlers.states import readable_views, require_commit
+from omnigraph.server.handlers.states import require_commit, views_of
 from omnigraph.server.models.history import (
     BaselineRequest,
     ChangeBlockOutput,
@@ -107,7 +107,7 @@ class _FeedReader:
         self.call = call
         self.branch = given.branch or MAIN
         self._wanted = _filter(given)
-        self._views = readable_views(call)
+        self._views = views_of(call)
         self._limit = given.limit or _PAGE
 
     def page(self, cursor: str | None, start: str = BEGINNING) -> tuple[Head, ChangePage]:
@@ -169,7 +169,7 @@ def commit_changes(call: Call) -> Reply:
         given.page_token,
         given.limit or _PAGE,
         _filter(given),
-        readable_views(call),
+        views_of(call),
     )
     output = CommitChangesOutput(
         CommitOutput.of(call.graph.commit(commit_id)),

@@ -17,8 +17,8 @@ from omnigraph.server.handlers.reading import MAIN
 from omnigraph.server.handlers.states import (
     authorize_name,
     find_state,
-    readable_views,
     require_commit,
+    views_of,
 )
 from omnigraph.server.handlers.writing import note_commit
 from omnigraph.server.models.history import (
@@ -160,7 +160,7 @@ def authorize_blame(call: Call) -> None:
 def blame(call: Call) -> Reply:
     """The commit that last changed a node or an edge."""
     given: BlameParameters = call.query
-    views = readable_views(call)
+    views = views_of(call)
     change = read_blame(call.graph._handle, given.type, given.id, given.branch or MAIN, views)
     origin = None
     if change.origin is not None and call.allows("read", change.origin.branch) is None:

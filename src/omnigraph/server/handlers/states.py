@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from omnigraph.api.changes import readable_views
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.commit.names import branch_label
 from omnigraph.errors import CommitNotFound, InputError, NotFound
 from omnigraph.lang.closest import suggest
-from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.merge.feed import ViewAt
-from omnigraph.plan.view import View
 from omnigraph.server.calls import Call
 from omnigraph.server.handlers.reading import MAIN, snapshot_of
 from omnigraph.server.models.history import StateName
@@ -34,20 +32,13 @@ def require_commit(call: Call, commit_id: str) -> None:
     snapshot_of(call, None, commit_id)
 
 
-def readable_views(call: Call) -> ViewAt:
-    """What the actor sees of each branch in the history of another: nothing that it may not read.
-
-    A branch inherits the commits of the one that it was created from.
-    """
-    handle, access = call.graph._handle, call.state.access
-
-    def view_at(branch: str | None, catalog: Catalog) -> View:
-        label = branch_label(branch)
-        if access.decide(call.graph_id, call.identity, "read", label).allowed:
-            return handle.view(branch, catalog)
-        return View.of(catalog, {})
-
-    return view_at
+def views_of(call: Call) -> ViewAt:
+    """What the actor sees of each branch in the history of another."""
+    access, graph_id, identity = call.state.access, call.graph_id, call.identity
+    return readable_views(
+        call.graph._handle,
+        lambda branch: access.decide(graph_id, identity, "read", branch).allowed,
+    )
 
 
 def authorize_name(call: Call, name: str | StateName) -> None:
