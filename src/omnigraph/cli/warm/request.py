@@ -99,16 +99,15 @@ class Request:
         return is_run
 
     def _run(self, pid: int, data: bytes, numbers: list[int]) -> bool:
-        inputs: dict[str, InputFile] = {}
         try:
             command = self._read(pid, data, numbers)
             admission = _look_at(command, os.isatty(numbers[1]))
             inputs = take_inputs(admission, self._open_file)
-            send(self._connection, b"w" if admission.is_write else b"r")
         except NotAdmitted:
             send(self._connection, b"N")
             return False
         try:
+            send(self._connection, b"w" if admission.is_write else b"r")
             kind, _, _ = receive(self._connection)
             if kind != b"G":
                 return False
@@ -162,7 +161,6 @@ class Request:
         streams = open_streams(numbers, interruption, self._once(b"U"))
         context.stdin, context.stdout, context.stderr = streams
         listener = threading.Thread(target=self._listen, args=(interruption,), daemon=True)
-        listener.start()
         enter(context)
 
         def on_intent(commit_id: str) -> None:
@@ -171,6 +169,8 @@ class Request:
 
         ON_INTENT.set(on_intent)
         try:
+            # Without it nobody would notice Ctrl-C: then nothing is executed.
+            listener.start()
             with environment_of(command.environ):
                 return run_program(command.arguments)
         except BaseException as error:
