@@ -349,7 +349,7 @@ def test_no_write_of_another_process_is_lost_even_without_a_lock(lab):
     assert lab.import_().ok
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.racing", str(lab.directory), "30"],
+            [sys.executable, "-m", "tests.cluster.racing", str(lab.directory), "20"],
             stdout=subprocess.PIPE,
             text=True,
         )

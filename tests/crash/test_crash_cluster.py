@@ -15,6 +15,7 @@ from omnigraph.settings import Settings
 from tests.cluster.lab import DUE_DATES, WIDER, Lab
 from tests.crash import cluster_operations as commands
 from tests.crash.harness import Harness, Operation, Prepared
+from tests.sampling import rotating
 
 OLD = "  old: {schema: old.pg}\n"
 OLD_SCHEMA = "node Note {\n  slug: String @key\n}\n"
@@ -148,7 +149,7 @@ def test_a_command_may_die_at_each_of_its_boundaries(crash: Harness, prepared, s
     assert set(passed) == scenario.points
 
 
-@every_scenario
+@pytest.mark.parametrize("scenario", rotating(SCENARIOS, 2, "cluster steps"), ids=str)
 def test_a_command_may_die_at_some_steps(crash: Harness, prepared, scenario):
     steps = 0
     for _ in crash.walk_steps(scenario.operation, prepared, start=5, stride=STRIDE):

@@ -23,6 +23,7 @@ from tests.faults.children import Children
 from tests.faults.location import Prefix
 from tests.s3.fixtures import S3
 from tests.s3.proxy import Action, Fault, S3Proxy
+from tests.sampling import rotating
 
 HOURS = 7200.0
 KINDS = ("create", "migrate", "delete")
@@ -136,7 +137,7 @@ def later(monkeypatch):
     monkeypatch.setattr("omnigraph.cluster.lock.store_time", lambda *_: math.inf)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rotating(KINDS, 1, "cluster deaths at requests"))
 def test_an_apply_that_dies_at_a_request_is_completed(s3, family, kind):
     bucket = Bucket(kind, s3)
     for at in (4, 9):
