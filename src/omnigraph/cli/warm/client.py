@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import _socket
     from types import FrameType
 
-_PATIENCE = 2.0
+_PATIENCE = 5.0
 """Seconds until a process that does not answer is ignored."""
 _REGULAR = 0o100000
 _TYPE = 0o170000
