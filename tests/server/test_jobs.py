@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -195,6 +196,26 @@ def test_what_can_be_refused_at_once_is(ana: Client, access: ListedAccess) -> No
     ana.post("/embeddings/fill", {}).fails(403)
     access.denied = set()
     assert len(ana.get("/jobs").ok()["jobs"]) == before
+
+
+def test_the_body_of_a_denied_load_is_kept_in_no_file(
+    ana: Client, server: Server, access: ListedAccess
+) -> None:
+    """The response comes before the body, of which only the length was sent."""
+    access.denied = {"change"}
+    head = [
+        "POST /graphs/g/load/ndjson HTTP/1.1",
+        "Host: x",
+        "Authorization: Bearer tok-ana",
+        "Content-Type: application/x-ndjson",
+        "Prefer: respond-async",
+        "Content-Length: 1000000000",
+        "",
+        "",
+    ]
+    with socket.create_connection(("127.0.0.1", server.port), 60) as connection:
+        connection.sendall("\r\n".join(head).encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 403")
 
 
 def test_reports_that_are_answered_at_once(ana: Client, graph: Graph) -> None:

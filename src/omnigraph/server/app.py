@@ -194,7 +194,15 @@ class _Exchange:
         if route.has_body:
             if route.body_type is not None:
                 bodies.require_type(self._headers, route.body_type)
+            if self._spools(route):
+                # Only whoever may load gets a file for it.
+                await self._authorize(route, self._call_of(route, path, query, b"", 0))
             body, size = await self._read_body(route)
+        return self._call_of(route, path, query, body, size)
+
+    def _call_of(
+        self, route: Route, path: dict[str, str], query: Any, body: Any, size: int
+    ) -> Call:
         timeout = self._state.config.limits.timeout
         return Call(
             route,
@@ -212,9 +220,13 @@ class _Exchange:
             self._method == "HEAD",
         )
 
+    def _spools(self, route: Route) -> bool:
+        """Whether the body is kept in a file, for a job."""
+        return bool(route.spool_limit) and prefers_async(self._headers)
+
     async def _read_body(self, route: Route) -> tuple[Any, int]:
         times = self._process.times
-        if route.spool_limit and prefers_async(self._headers):
+        if self._spools(route):
             spooled = await spool_body(self._receive, self._headers, route.spool_limit, times)
             # Admission counts memory, of which it takes none.
             return spooled, 0
