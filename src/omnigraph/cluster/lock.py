@@ -306,12 +306,15 @@ class ClusterLock:
 
 def _lock_busy(seen: LockRead, path: str) -> ClusterStop:
     record = seen.record
+    expiry = "it does not expire"
+    if record.ttl_seconds is not None:
+        expiry = f"it expires {record.ttl_seconds:g} s after its last renewal"
     return ClusterStop(
         "state_lock_held",
         path,
         f"`cluster {record.operation}` (process {record.pid}) holds the lock {record.lock_id} "
-        f"since {record.created_at}; if that process does not exist any more, run "
-        f"`omnigraph cluster force-unlock {record.lock_id}`",
+        f"since {record.created_at}; {expiry}. If its process does not exist any more, "
+        f"`omnigraph cluster force-unlock {record.lock_id}` removes it",
     )
 
 
