@@ -27,15 +27,17 @@ from tests.mcp.conftest import QUERIES, ROWS, SCHEMA, SLOW
 from tests.server.processes import until
 from tests.server.serving import Server, serving
 
-TOKENS = {"t-ana": "ana", "t-bot": "bot", "t-bo": "bo", "t-eve": "eve"}
+TOKENS = {"t-ana": "ana", "t-bot": "bot", "t-bo": "bo", "t-eve": "eve", "t-pia": "pia"}
 POLICY = """
 version: 2
-groups: { readers: [ana], services: [bot], writers: [bo] }
+groups: { readers: [ana], services: [bot], writers: [bo], planners: [pia] }
 actors: { ana: { names: [Ada] } }
 protected_branches: [main]
 rules:
   - id: readers-read
     allow: { actors: { group: readers }, actions: [read], branches: [main] }
+  - id: planners-read
+    allow: { actors: { group: planners }, actions: [read, read_history], branches: ["plans*"] }
   - id: services-invoke
     allow:
       actors: { group: services }
@@ -50,6 +52,7 @@ rows:
   - { id: links, actors: { group: readers }, types: [Knows] }
   - { id: services, actors: { group: services }, types: ["*"] }
   - { id: writers, actors: { group: writers }, types: ["*"] }
+  - { id: planners, actors: { group: planners }, types: ["*"] }
 """
 ADD = "query add($n: String) { insert Person { name: $n } }"
 PEOPLE = "query people() { match { $p: Person } return { $p.name } order { $p.name } }"
@@ -69,6 +72,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
     path = tmp_path_factory.mktemp("agents") / "g.omni"
     with Graph.init(path, SCHEMA, durability="os") as graph:
         graph.load(ROWS)
+        graph.mutate(ADD, params={"n": "Gone"})
+        graph.mutate('query q() { delete Person where name = "Gone" }')
         graph.branches.create("plans")
         graph.mutate(ADD, params={"n": "Planned"}, branch="plans")
     gate = CurrentPolicy(Policy.parse(POLICY))
@@ -79,7 +84,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 @pytest.fixture(scope="module")
 def server(graph: Graph) -> Iterator[Server]:
     access = Access(RunState.POLICY, {"g": Policy.parse(POLICY)})
-    agents = AgentOptions(branches=(("bo", "agents/{actor}/"),), max_rows=50, max_bytes=20_000)
+    branches = (("bo", "agents/{actor}/"), ("pia", "plans-"))
+    agents = AgentOptions(branches=branches, max_rows=50, max_bytes=20_000)
     with serving(
         {"g": graph}, queries=STORED, tokens=TOKENS, access=access, agents=agents
     ) as server:
@@ -271,6 +277,20 @@ def test_a_hidden_branch_or_commit_looks_absent(server, graph, tool, arguments):
         texts.append(json.dumps(error).replace(branch, "?").replace(at, "?"))
     assert texts[0] == texts[1]
     assert "not found" in texts[0] or "no tag or commit" in texts[0]
+
+
+def test_the_history_of_a_branch_shows_nothing_of_unreadable_ones(server, graph):
+    page = data_of(call(server, "t-pia", "graph_changes", {"branch": "plans"}))
+    assert "Planned" in str(page["blocks"])
+    assert "Gone" not in str(page)
+    blamed = {"type": "Person", "id": "Gone", "branch": "plans"}
+    assert error_of(call(server, "t-pia", "graph_blame", blamed))["code"] == "entity_not_found"
+    texts = []
+    for commit in (graph.commits("main")[0].commit_id, "0" * 26):
+        start = {"branch": "plans", "start": f"after:{commit}"}
+        error = error_of(call(server, "t-pia", "graph_changes", start))
+        texts.append((error["code"], error["error"].replace(commit, "?")))
+    assert texts[0] == texts[1]
 
 
 # -- results ----------------------------------------------------------------------------------

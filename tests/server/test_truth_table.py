@@ -244,6 +244,7 @@ def requests_of(operation: str, branch: str) -> list[Request]:
 STORED = ("all", "add")
 TOOLS: list[Question] = [
     ("read", "main", None),
+    ("read", "draft", None),
     ("branch_create", "main", "draft"),
     ("branch_merge", "draft", "main"),
     ("change", "draft", None),

@@ -104,6 +104,10 @@ class AgentContext:
         allows = self.grants.allows
         return readable_views(self.graph._handle, lambda branch: allows("read", branch))
 
+    def is_over(self) -> bool:
+        """Whether nobody waits for the call any more."""
+        return self.cancel is not None and self.cancel.is_set
+
     # -- leave -------------------------------------------------------------------------------
 
     def require(

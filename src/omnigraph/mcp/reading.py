@@ -323,7 +323,14 @@ class _ReadingTools:
         # A page that is too long is asked for again with fewer changes.
         while True:
             page = read_page(
-                context.graph._handle, branch, cursor, start, most, wanted, view_at=context.views
+                context.graph._handle,
+                branch,
+                cursor,
+                start,
+                most,
+                wanted,
+                context.is_over,
+                context.views,
             )
             result = ToolResult(
                 {
@@ -332,7 +339,7 @@ class _ReadingTools:
                     "caught_up": page.caught_up,
                 }
             )
-            if len(result.text) <= most_bytes or most == 1:
+            if size_of(result.data) <= most_bytes or most == 1:
                 return result
             most = max(most // 2, 1)
 

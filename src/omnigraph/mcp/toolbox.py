@@ -36,7 +36,10 @@ class Toolbox:
 
     def _built_in(self) -> Iterator[AgentTool]:
         context = self._context
-        if context.grants.allows("read") or context.grants.allows("read", "main"):
+        allows = context.grants.allows
+        # Branches of its own may be all that an agent reads.
+        own = f"{context.settings.branch_prefix or ''}draft"
+        if allows("read") or allows("read", "main") or allows("read", own):
             yield from reading_tools(context)
             yield from branch_reading_tools(context)
         if not context.settings.read_only:
