@@ -177,6 +177,21 @@ class GraphLike(Protocol):
         """Run a query that reads, on one snapshot."""
         ...
 
+    def pages(
+        self,
+        source: str,
+        name: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        branch: str = "main",
+        *,
+        page_size: int = 1_000,
+        cursor: str | None = None,
+        timeout: float | None = None,
+        cancel: omnigraph.Cancel | None = None,
+    ) -> Iterator[omnigraph.ResultPage]:
+        """Run a query that reads, and return its rows in pages of one snapshot."""
+        ...
+
     def mutate(
         self,
         source: str,
