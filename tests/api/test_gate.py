@@ -125,6 +125,14 @@ WRITERS: dict[str, tuple[Callable[[Graph, Path], object], list[Request]]] = {
         lambda g, p: g.branches.delete("draft"),
         [("branch_delete", None, "draft")],
     ),
+    "GraphBlobs.put": (
+        lambda g, p: g.blobs.put("Doc", "b", "file", b"x", branch="draft"),
+        [("change", "draft", None)],
+    ),
+    "GraphBlobs.delete": (
+        lambda g, p: g.blobs.delete("Doc", "b", "file", branch="draft"),
+        [("change", "draft", None)],
+    ),
     "GraphTags.create": (
         lambda g, p: g.tags.create("v2", branch="draft"),
         [("branch_create", "draft", "v2")],
@@ -166,6 +174,7 @@ WRITERS: dict[str, tuple[Callable[[Graph, Path], object], list[Request]]] = {
 # Calls that write nothing to the graph. They run on a graph that is open for reading.
 READERS: dict[str, Callable[[Graph, Path], object]] = {
     "Graph.query": lambda g, p: g.query(READ).rows(),
+    "Graph.pages": lambda g, p: list(g.pages(READ, page_size=1)),
     "Graph.prepare": lambda g, p: g.prepare(READ),
     "Graph.prepare_mutation": lambda g, p: g.prepare_mutation(ADD),
     "PreparedRead.__call__": lambda g, p: g.prepare(READ)().rows(),
@@ -183,6 +192,7 @@ READERS: dict[str, Callable[[Graph, Path], object]] = {
     "GraphSchema.text": lambda g, p: g.schema.text(),
     "GraphSchema.plan": lambda g, p: g.schema.plan(SCHEMA),
     "GraphChanges.poll": lambda g, p: g.changes.poll(),
+    "GraphChanges.follow": lambda g, p: next(g.changes.follow()),
     "GraphChanges.of_commit": lambda g, p: g.changes.of_commit(head(g)),
     "GraphChanges.baseline": lambda g, p: g.changes.baseline(dest=p / "baseline.ndjson"),
     "GraphChanges.blame": lambda g, p: g.changes.blame("Doc", "a"),
@@ -199,6 +209,8 @@ READERS: dict[str, Callable[[Graph, Path], object]] = {
     "GraphSnapshot.scan": lambda g, p: list(g.snapshot().scan("Doc")),
     "GraphSnapshot.dataset": lambda g, p: g.snapshot().dataset("Doc"),
     "GraphSnapshot.entity": lambda g, p: g.snapshot().entity("Doc", "a"),
+    "GraphSnapshot.neighbours": lambda g, p: g.snapshot().neighbours("Doc", "a"),
+    "GraphSnapshot.blob_digest": lambda g, p: g.snapshot().blob_digest("Doc", "b", "file"),
     "GraphSnapshot.read_blob": lambda g, p: g.snapshot().read_blob("Doc", "b", "file"),
     "GraphSnapshot.blob_info": lambda g, p: g.snapshot().blob_info("Doc", "b", "file"),
 }
@@ -212,6 +224,7 @@ CLASSES = (
     "GraphChanges",
     "GraphSchema",
     "GraphStoredQueries",
+    "GraphBlobs",
     "GraphIndexes",
     "GraphEmbeddings",
     "GraphMaintenance",

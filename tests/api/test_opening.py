@@ -24,8 +24,8 @@ print(*sys.modules)
 # The modules of these rooms that a read may load; those of other rooms that are listed in
 # ANY_MODULE are about reading as a whole.
 MAY_LOAD = {
-    "api": "arguments engines gate graph handle merging queries query row_access snapshot "
-    "snapshot_rows",
+    "api": "arguments blob_info engines gate graph handle merging queries query row_access "
+    "snapshot snapshot_rows",
     "commit": "commits group_members history manifest metadata names opening receipts rows schema "
     "schema.files schema.history snapshot store",
     "storage": "checksums durable executor first_read lance_format lance_format.addresses "

@@ -20,7 +20,6 @@ from omnigraph.lang.query.params import convert_params
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.plan.nodes import MutationPlan
 from omnigraph.read.limits import MEMORY, Cancel, Limits
-from omnigraph.result.page import ResultPage
 from omnigraph.result.result import Result
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class GraphQueries:
         timeout: float | None = None,
         max_memory: int | None = MEMORY,
         cancel: Cancel | None = None,
-    ) -> Iterator[ResultPage]:
+    ) -> Iterator[omnigraph.ResultPage]:
         """Run a query that reads, and return its rows in pages; all pages show one state.
 
         ``page_size`` is at most 10,000. With the ``cursor`` of a page, and otherwise the same

@@ -43,7 +43,7 @@ def read_config(bundle: ConfigBundle, log: DiagnosticLog) -> ClusterConfig | Non
     try:
         tree = parse_yaml(text)
         if not tree.is_null and tree.node.id != "mapping":
-            raise YamlProblem("the file must be a mapping", tree.line)
+            raise YamlProblem("the file must be a map of keys", tree.line)
     except YamlProblem as problem:
         log.error("invalid_cluster_yaml", CONFIG, _at(problem.line, problem.message))
         return None
@@ -128,7 +128,7 @@ class _ClusterYamlReader:
     def _entries(self, value: YamlValue, keys: Collection[str]) -> dict[str, YamlValue]:
         """The allowed entries of a mapping; other ones are reported."""
         if not value.is_null and value.node.id != "mapping":
-            self._invalid(value.path, value.line, f"'{value.path}' must be a mapping")
+            self._invalid(value.path, value.line, f"'{value.path}' must be a map of keys")
             return {}
         entries = {}
         for name, line, child in _pairs(value):
@@ -145,7 +145,7 @@ class _ClusterYamlReader:
         if value is None or value.is_null:
             return
         if value.node.id != "mapping":
-            self._invalid(value.path, value.line, f"'{value.path}' must be a mapping")
+            self._invalid(value.path, value.line, f"'{value.path}' must be a map of keys")
             return
         for name, line, child in _pairs(value):
             if is_name(name):

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from omnigraph.commit.metadata import JOB
+
 if TYPE_CHECKING:
     from omnigraph.commit.store import GraphStore
 
-JOB = "job"
-"""The key in the metadata of a commit."""
 _CURRENT: ContextVar[str | None] = ContextVar("job", default=None)
 
 

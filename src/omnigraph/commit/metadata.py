@@ -13,7 +13,6 @@ from dataclasses import field
 from typing import Any
 
 from omnigraph.argument_checks import reads_json
-from omnigraph.commit.job_ids import JOB
 from omnigraph.commit.receipts import Receipt, TableCounts, as_text, as_whole
 from omnigraph.commit.rows import (
     COMPLETES,
@@ -39,6 +38,8 @@ MERGE = "merge"
 """What a merge included, and how its conflicts were resolved."""
 GROUP = "group"
 """The position of a commit in a group."""
+JOB = "job"
+"""The id of the job that made the commit."""
 
 
 @dataclass(frozen=True, slots=True)
