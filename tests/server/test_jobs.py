@@ -395,6 +395,12 @@ def test_old_records_are_forgotten(
         JobRecords(graph._handle.store.objects).delete(f"01OLD{number}")
 
 
+@pytest.mark.parametrize("job_id", ["none", "x" * 300, "..%2Fx", "%00", "%C3%A9"])
+def test_an_id_that_cannot_be_one_is_no_job(ana: Client, job_id: str) -> None:
+    ana.get(f"/jobs/{job_id}").fails(404, "not found")
+    ana.delete(f"/jobs/{job_id}").fails(404, "not found")
+
+
 def test_a_damaged_record_is_no_job(ana: Client, graph: Graph) -> None:
     graph._handle.store.objects.write("__jobs/01DAMAGED.job", "{")
     ana.get("/jobs/01DAMAGED").fails(404)

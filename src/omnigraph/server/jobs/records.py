@@ -24,6 +24,8 @@ MOST_RECORDS = 200
 LONGEST_SECONDS = 7 * 24 * 3600
 """How long it keeps them."""
 _RECORD, _CANCEL = ".job", ".cancel"
+_LONGEST_ID = 26
+"""The length of every id; a file name of any length is an error of the storage."""
 
 
 class JobStatus(StrEnum):
@@ -88,7 +90,7 @@ class JobRecords:
 
     def read(self, job_id: str) -> JobRecord:
         """A record; ``NotFound`` if there is none."""
-        if not job_id.isalnum() or not job_id.isascii():
+        if not job_id.isalnum() or not job_id.isascii() or len(job_id) > _LONGEST_ID:
             raise missing_job(job_id)
         try:
             record = self._read(f"{job_id}{_RECORD}")
