@@ -25,14 +25,14 @@ from omnigraph.server import bodies, heads
 from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft, SpooledBody, read_body, spool_body
 from omnigraph.server.calls import Call, Reply, RequestHeaders, Wait, prefers_async
-from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of
+from omnigraph.server.errors import ErrorResponse, RequestRefused, failure_of, late_body
 from omnigraph.server.forwarding import replayed
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
 from omnigraph.server.look_ups import LookUps
 from omnigraph.server.matching import Match, RouteTable
 from omnigraph.server.patience import Patience
-from omnigraph.server.request_kinds import kind_of, query_of
+from omnigraph.server.request_kinds import kind_of, label_method, query_of
 from omnigraph.server.request_log import ERROR
 from omnigraph.server.routes import ROUTES, Lane, Route
 from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
@@ -441,7 +441,7 @@ class _Exchange:
         if self._has_started:
             # Only a broken connection tells every client that the body is incomplete.
             if self._reply is not None and self._reply.failed is not None:
-                last = self._reply.failed(_with_status(failure))
+                last = self._reply.failed(late_body(failure))
                 with contextlib.suppress(OSError):
                     await self._send(
                         {"type": "http.response.body", "body": last, "more_body": True}
@@ -475,7 +475,7 @@ class _Exchange:
     def _account(self, seconds: float) -> None:
         route = self._route
         label = "unmatched" if route is None else route.path
-        self._process.metrics.request(label, _label_method(self._method), self._status, seconds)
+        self._process.metrics.request(label, label_method(self._method), self._status, seconds)
         log = self._process.log
         if not log.wants_request(seconds):
             return
@@ -490,13 +490,3 @@ class _Exchange:
             query=text,
             query_name=name,
         )
-
-
-def _with_status(failure: ErrorResponse) -> bytes:
-    """The body of an error with its status, which came too late for the head of the response."""
-    return b'{"status":%d,%b' % (failure.status, msgspec.json.encode(failure.body)[1:])
-
-
-def _label_method(method: str) -> str:
-    """A method of the table, or ``OTHER``: clients choose methods freely."""
-    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE") else "OTHER"

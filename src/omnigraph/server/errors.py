@@ -217,6 +217,11 @@ def failure_of(
     return ErrorResponse(status, body, tuple(headers), closes)
 
 
+def late_body(failure: ErrorResponse) -> bytes:
+    """The body of an error with its status, which came too late for the head of the response."""
+    return b'{"status":%d,%b' % (failure.status, msgspec.json.encode(failure.body)[1:])
+
+
 def _pause(error: OmniGraphError, status: int) -> int | None:
     """The seconds for ``Retry-After``; none if the outcome must be looked up instead."""
     if status not in (429, 503) or isinstance(error, errors.OutcomePending):

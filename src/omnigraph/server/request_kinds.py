@@ -24,3 +24,12 @@ def query_of(call: Call | None) -> tuple[str | None, str | None]:
     text = getattr(body, "query", None) or getattr(body, "query_source", None)
     name = getattr(body, "name", None) or getattr(body, "query_name", None)
     return (text if isinstance(text, str) else None), (name if isinstance(name, str) else None)
+
+
+def label_method(method: str) -> str:
+    """A method of the table, or ``OTHER``: clients choose methods freely.
+
+    >>> label_method("GET"), label_method("BREW")
+    ('GET', 'OTHER')
+    """
+    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE") else "OTHER"
