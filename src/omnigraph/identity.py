@@ -68,3 +68,12 @@ def _attribute(name: object, value: Any) -> AttributeValue:
         f"attribute '{name}' must be a text, a number, a truth value or a list of them, "
         f"not {type(value).__name__}"
     )
+
+
+def key_of_actor(actor: str, key: str) -> str:
+    """An idempotency key as it is stored: the keys of one actor are unknown to the others.
+
+    >>> key_of_actor("ana", "b/c"), key_of_actor("ana/b", "c")
+    ('ana/b/c', 'ana%2Fb/c')
+    """
+    return f"{actor.replace('%', '%25').replace('/', '%2F')}/{key}"

@@ -13,6 +13,7 @@ from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.api.stored_queries import StoredQueries
 from omnigraph.commit.history import missing_state
 from omnigraph.errors import HistoryGone, InputError, OmniGraphError, PolicyDenied
+from omnigraph.identity import key_of_actor
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.mcp.results import ToolResult, failure, page_of
@@ -188,4 +189,4 @@ class AgentContext:
             return None
         if not 1 <= len(key) <= _LONGEST_KEY:
             raise InputError(f"idempotency_key must have 1 to {_LONGEST_KEY} characters")
-        return key if self.actor is None else f"{self.actor}/{key}"
+        return key if self.actor is None else key_of_actor(self.actor, key)

@@ -14,6 +14,7 @@ from omnigraph.errors import (
     OmniGraphError,
     PolicyDenied,
 )
+from omnigraph.identity import key_of_actor
 from omnigraph.progress import OnProgress
 from omnigraph.records import dataclass
 from omnigraph.server.bodies import SpooledBody
@@ -68,8 +69,7 @@ def conditions_of(call: Call) -> WriteConditions:
             f"header 'Idempotency-Key' must have 1 to {_LONGEST_KEY} characters",
         )
     if key is not None and call.actor is not None:
-        # The keys of one actor are unknown to the others.
-        key = f"{call.actor}/{key}"
+        key = key_of_actor(call.actor, key)
     return WriteConditions(if_commit or None, key)
 
 
