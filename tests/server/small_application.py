@@ -9,13 +9,14 @@ import asyncio
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from omnigraph.errors import OmniGraphError, OutcomePending, ServerUnavailable
 from omnigraph.server.admission import Admission, TooMany
-from omnigraph.server.control import OpenedGraphs, ReloadFailure
+from omnigraph.server.control import HeldGraph, OpenedGraphs, ReloadFailure
 from omnigraph.server.lanes import Lanes, ReadCancel
 from omnigraph.server.lifecycle import CannotServe, ProcessParts
 
@@ -39,8 +40,9 @@ class SmallApplication:
         self._text = self._accepted(generation)
         return OpenedGraphs((self._text,), ())
 
-    async def prepare(self, generation: bytes) -> None:
+    async def prepare(self, generation: bytes) -> Sequence[HeldGraph]:
         self._next = self._accepted(generation)
+        return ()
 
     def _accepted(self, generation: bytes) -> str:
         text = generation.decode()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.config import ServerConfig
+from omnigraph.server.control import HeldGraph
 from omnigraph.server.lifecycle import SingleProcess, run_to_end
 from omnigraph.server.request_log import RequestLog
 from omnigraph.server.supervisor import Supervisor
@@ -21,11 +23,14 @@ class TextSource:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> bytes:
+    def read(self, previous: bytes = b"") -> bytes:
         text = self._path.read_bytes()
         if text.startswith(b"broken"):
             raise OmniGraphError("the file is broken")
         return text
+
+    def hold(self, generation: bytes, previous: bytes, held: Sequence[HeldGraph]) -> bytes:
+        raise AssertionError("no graph is ever held")
 
     def signature(self) -> object:
         return self._path.stat().st_mtime_ns

@@ -8,7 +8,7 @@ problems are reported at once. Blobs of graphs that are set aside are not read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 
 from omnigraph.api.handle import parse_location
@@ -85,14 +85,22 @@ class AppliedCluster:
     warnings: tuple[ClusterDiagnostic, ...] = ()
 
 
-def read_applied(root: str, settings: Settings) -> AppliedCluster:
-    """Read the applied state of a cluster; raises ``ServerNotReady`` with all its problems."""
-    return _Reader(root, settings).read()
+def read_applied(
+    root: str, settings: Settings, live: Collection[str] = frozenset()
+) -> AppliedCluster:
+    """Read the applied state of a cluster; raises ``ServerNotReady`` with all its problems.
+
+    ``live`` are graphs that the caller serves already. An operation that is under way does not set
+    them aside, and a damaged text of theirs concerns nobody else: they can go on as they are.
+    """
+    return _Reader(root, settings, live).read()
 
 
 class _Reader:
-    def __init__(self, root: str, settings: Settings) -> None:
+    def __init__(self, root: str, settings: Settings, live: Collection[str]) -> None:
         self._root = root
+        self._live = live
+        self._damaged: dict[str, ClusterDiagnostic] = {}
         self._location = parse_location(root, None, settings)
         self._objects: ObjectStore | None = None
         self._problems: list[ClusterDiagnostic] = []
@@ -123,8 +131,12 @@ class _Reader:
             root=self._location.uri,
             revision=state.state_revision,
             digest=hashlib.sha256(text.encode("utf-8")).hexdigest(),
-            graphs=tuple(graphs),
-            quarantined={name: why for name, why in self._pending.items() if name in existing},
+            graphs=tuple(graph for graph in graphs if graph.graph_id not in self._damaged),
+            quarantined={
+                name: why
+                for name, why in (self._pending | self._damaged).items()
+                if name in existing
+            },
             server_policy=policies.get(CLUSTER),
             bound=frozenset(
                 normal_binding(binding)
@@ -137,6 +149,15 @@ class _Reader:
 
     def _problem(self, code: str, path: str, message: str) -> None:
         self._problems.append(ClusterDiagnostic(code, path, message))
+
+    def _payload_problem(self, code: str, path: str, message: str, graphs: Iterable[str]) -> None:
+        """Note a damaged text, by which the named graphs cannot be served."""
+        concerned = list(graphs)
+        if concerned and all(graph in self._live for graph in concerned):
+            problem = ClusterDiagnostic(code, path, message)
+            self._damaged.update(dict.fromkeys(concerned, problem))
+        else:
+            self._problem(code, path, message)
 
     # -- sidecars and ledger ----------------------------------------------------------------
 
@@ -171,7 +192,8 @@ class _Reader:
             f"{sidecar.kind} of graph '{sidecar.graph_id}' was interrupted; run cluster apply",
             "warning",
         )
-        self._pending[sidecar.graph_id] = pending
+        if sidecar.graph_id not in self._live:
+            self._pending[sidecar.graph_id] = pending
         self._warnings.append(pending)
 
     def _read_ledger(self) -> tuple[str, LedgerState]:
@@ -192,29 +214,26 @@ class _Reader:
 
     # -- resources ----------------------------------------------------------------------------
 
-    def _payload(self, address: str, path: str, digest: str) -> str:
+    def _payload(self, address: str, path: str, digest: str, graphs: Iterable[str]) -> str:
         """The text of a blob; empty after noting why it cannot be used."""
         assert self._objects is not None
         try:
             content = self._objects.read_bytes(path)
         except StorageMissing:
-            self._problem("catalog_payload_missing", address, f"'{path}' does not exist")
-            return ""
+            code, message = "catalog_payload_missing", f"'{path}' does not exist"
         except OmniGraphError as error:
-            self._problem("catalog_payload_read_error", address, error.message)
-            return ""
-        if hashlib.sha256(content).hexdigest() != digest:
-            self._problem(
-                "catalog_payload_digest_mismatch",
-                address,
-                f"the content of '{path}' is not what was applied",
-            )
-            return ""
-        try:
-            return content.decode("utf-8")
-        except UnicodeDecodeError:
-            self._problem("catalog_payload_read_error", address, f"'{path}' is not UTF-8 text")
-            return ""
+            code, message = "catalog_payload_read_error", error.message
+        else:
+            if hashlib.sha256(content).hexdigest() != digest:
+                code = "catalog_payload_digest_mismatch"
+                message = f"the content of '{path}' is not what was applied"
+            else:
+                try:
+                    return content.decode("utf-8")
+                except UnicodeDecodeError:
+                    code, message = "catalog_payload_read_error", f"'{path}' is not UTF-8 text"
+        self._payload_problem(code, address, message, graphs)
+        return ""
 
     def _policies(self, state: LedgerState) -> dict[str, AppliedPolicy]:
         """The policy of each binding that is served."""
@@ -233,7 +252,9 @@ class _Reader:
             if not served:
                 continue
             path = f"{RESOURCES}/policy/{names[0]}/{resource.digest}.yaml"
-            text = self._payload(address, path, resource.digest)
+            # The policy of the server itself concerns everybody.
+            graphs = [] if CLUSTER in served else [name.partition(".")[2] for name in served]
+            text = self._payload(address, path, resource.digest, graphs)
             policy = AppliedPolicy(names[0], text, bindings)
             for binding in served:
                 if binding in policies:
@@ -271,7 +292,8 @@ class _Reader:
             kind, names = address_parts(address)
             if kind == "query" and names[0] == graph:
                 path = f"{RESOURCES}/query/{graph}/{names[1]}/{query.digest}.gq"
-                queries.append(AppliedQuery(names[1], self._payload(address, path, query.digest)))
+                text = self._payload(address, path, query.digest, [graph])
+                queries.append(AppliedQuery(names[1], text))
         return AppliedGraph(
             graph,
             graph_uri(self._location.uri, graph),

@@ -7,7 +7,7 @@ Opens the graphs of a generation, keeps them open over generations, and answers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, cast
 
 from starlette.types import ASGIApp
@@ -19,7 +19,7 @@ from omnigraph.server.admission import Admission, ReadAdmission
 from omnigraph.server.app import create_app
 from omnigraph.server.authentication import Authentication
 from omnigraph.server.boot import check_served
-from omnigraph.server.control import OpenedGraphs, ReloadFailure
+from omnigraph.server.control import HeldGraph, OpenedGraphs, ReloadFailure
 from omnigraph.server.generation import Generation
 from omnigraph.server.lifecycle import ProcessParts
 from omnigraph.server.metrics import GraphCounts
@@ -72,7 +72,7 @@ class GraphApplication:
     async def open(self, generation: bytes) -> OpenedGraphs:
         parts = self._parts
         self._generation = Generation.decode(generation)
-        state = await self._build(self._generation, {})
+        state, _ = await self._build(self._generation, {})
         self._process = ServerProcess(
             state,
             role=cast(Role, parts.role),
@@ -91,9 +91,14 @@ class GraphApplication:
         self._reopen_later()
         return OpenedGraphs(tuple(state.graphs), tuple(state.unserved))
 
-    async def prepare(self, generation: bytes) -> None:
+    async def prepare(self, generation: bytes) -> Sequence[HeldGraph]:
         wanted = Generation.decode(generation)
-        self._prepared = wanted, await self._build(wanted, self.process.state.graphs)
+        before, self._prepared = self._prepared, None
+        if before is not None:
+            self._close_unused(before[1])
+        state, held = await self._build(wanted, self.process.state.graphs)
+        self._prepared = wanted, state
+        return held
 
     def activate(self, *, is_kept: bool) -> None:
         prepared, self._prepared = self._prepared, None
@@ -124,7 +129,7 @@ class GraphApplication:
             before, generation = self.process.state, self._generation
             assert generation is not None
             try:
-                state = await self._build(generation, before.graphs, is_repeated=True)
+                state, _ = await self._build(generation, before.graphs, is_repeated=True)
             except OmniGraphError:
                 continue
             if self.process.state is not before or len(state.graphs) == len(before.graphs):
@@ -140,7 +145,7 @@ class GraphApplication:
         previous: Mapping[str, ServedGraph],
         *,
         is_repeated: bool = False,
-    ) -> ServerState:
+    ) -> tuple[ServerState, Sequence[HeldGraph]]:
         """Open what is not open yet; raises ``ServerNotReady`` if too little can be served."""
         plan, config = generation.plan, self._parts.config
         mode: Literal["r", "rw"] = "r" if self._parts.role == "reader" else "rw"
@@ -157,6 +162,7 @@ class GraphApplication:
             plan.is_cluster,
             plan.digest,
             plan.revision,
+            plan.held,
         )
         if not is_repeated:
             self._report(opened, previous)
@@ -167,7 +173,7 @@ class GraphApplication:
         except BaseException:
             self._close_unused(state)
             raise
-        return state
+        return state, opened.held
 
     def _current_authentication(self) -> Authentication | None:
         """The one in force, whose cached keys and tokens the next one may keep."""
@@ -246,7 +252,7 @@ class GraphApplication:
                 )
 
     def notice(self, reload_failure: ReloadFailure | None) -> None:
-        self.process.has_failed_reload = reload_failure is not None
+        self.process.reload_failure = reload_failure
 
     # -- metrics -----------------------------------------------------------------------------
 
@@ -275,6 +281,19 @@ class GraphApplication:
             "reads_waiting": self.process.reads.waiting,
             "requests_waiting": self.process.commit_news.waiting,
             "writes_in_flight": self.process.admission.in_flight,
+            **self._witness(),
+        }
+
+    def _witness(self) -> Mapping[str, int]:
+        """What is in force; the processes agree, so only one of them counts."""
+        if self._parts.role == "reader":
+            return {}
+        state = self.process.state
+        return {
+            "ledger_revision": state.revision or 0,
+            "graphs_served": len(state.graphs),
+            "graphs_unserved": len(state.unserved),
+            "graphs_held": len(state.held),
         }
 
     # -- the end -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ aside, so that the others are served; everything else refuses the start. The pla
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,7 @@ from omnigraph.errors import (
 )
 from omnigraph.policy.actions import BundleScope
 from omnigraph.policy.policy import Policy
+from omnigraph.server.control import HeldGraph
 from omnigraph.server.graph_ids import graph_id_of
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.store import ObjectStore
@@ -50,17 +51,6 @@ class QueryPayload(msgspec.Struct, frozen=True):
     text: str
 
 
-class GraphSpec(msgspec.Struct, frozen=True):
-    """A graph to serve."""
-
-    graph_id: str
-    uri: str
-    queries: tuple[QueryPayload, ...] = ()
-    policy_name: str | None = None
-    policy_text: str | None = None
-    embedding: EmbeddingProfile | None = None
-
-
 class Quarantine(msgspec.Struct, frozen=True):
     """A graph that is not served, and why."""
 
@@ -72,6 +62,23 @@ class Quarantine(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"[{self.code}] graph.{self.graph_id}: {self.message}"
+
+
+class GraphSpec(msgspec.Struct, frozen=True):
+    """A graph to serve."""
+
+    graph_id: str
+    uri: str
+    queries: tuple[QueryPayload, ...] = ()
+    policy_name: str | None = None
+    policy_text: str | None = None
+    embedding: EmbeddingProfile | None = None
+    held: HeldGraph | None = None
+    """Why this is an earlier state of the graph, and not the one that was applied."""
+
+    def is_same(self, other: GraphSpec) -> bool:
+        """Whether both serve the same, for whatever reason."""
+        return msgspec.structs.replace(self, held=None) == msgspec.structs.replace(other, held=None)
 
 
 class BootPlan(msgspec.Struct, frozen=True):
@@ -90,6 +97,32 @@ class BootPlan(msgspec.Struct, frozen=True):
     has_policies: bool = False
     """Whether any policy is declared, also one of a graph that is not served."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> dict[str, HeldGraph]:
+        """The graphs that keep an earlier state, and why."""
+        return {graph.graph_id: graph.held for graph in self.graphs if graph.held is not None}
+
+    def holding(self, previous: BootPlan, held: Iterable[HeldGraph]) -> BootPlan:
+        """The plan in which some graphs stay as they are in the previous one."""
+        reasons = {graph.graph_id: graph for graph in held}
+        before = {graph.graph_id: graph for graph in previous.graphs if graph.graph_id in reasons}
+        kept = [
+            msgspec.structs.replace(graph, held=reasons[graph_id])
+            for graph_id, graph in before.items()
+        ]
+        others = [graph for graph in self.graphs if graph.graph_id not in reasons]
+        lost = [
+            Quarantine(reason.graph_id, reason.code, reason.message)
+            for reason in reasons.values()
+            if reason.graph_id not in before
+        ]
+        aside = [graph for graph in self.quarantined if graph.graph_id not in reasons]
+        return msgspec.structs.replace(
+            self,
+            graphs=tuple(sorted([*others, *kept], key=lambda graph: graph.graph_id)),
+            quarantined=tuple(sorted([*aside, *lost], key=lambda graph: graph.graph_id)),
+        )
 
 
 # -- one store -----------------------------------------------------------------------------------
@@ -164,17 +197,20 @@ def _unreadable(code: str, path: str, error: OSError) -> ServerNotReady:
 # -- a cluster -----------------------------------------------------------------------------------
 
 
-def plan_from_cluster(target: str, settings: Settings) -> BootPlan:
+def plan_from_cluster(
+    target: str, settings: Settings, live: Collection[str] = frozenset()
+) -> BootPlan:
     """The plan for the applied state of a cluster: a directory, or a storage root.
 
-    Raises ``ServerNotReady`` if the cluster as a whole cannot be served.
+    ``live`` are the graphs that are served already: see ``read_applied``. Raises
+    ``ServerNotReady`` if the cluster as a whole cannot be served.
     """
     try:
         root = cluster_root(target)
     except InputError as error:
         diagnostic = ClusterDiagnostic("invalid_cluster_yaml", CONFIG, error.message)
         raise not_ready(target, [diagnostic]) from None
-    applied = read_applied(root, settings)
+    applied = read_applied(root, settings, live)
     _check_server_policy(target, applied)
     specs: list[GraphSpec] = []
     quarantined = [

@@ -27,6 +27,16 @@ class ReloadFailure(msgspec.Struct, frozen=True):
     message: str
     since: float
     """Seconds since the epoch."""
+    codes: tuple[str, ...] = ()
+    """The codes of everything that was wrong; they name nothing."""
+
+
+class HeldGraph(msgspec.Struct, frozen=True):
+    """A graph that cannot be served as a new generation wants it, and stays as it is."""
+
+    graph_id: str
+    code: str
+    message: str
 
 
 # -- from the supervisor -----------------------------------------------------------------------
@@ -123,6 +133,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     error: str | None = None
+    held: tuple[HeldGraph, ...] = ()
+    """Of a generation that was prepared: the graphs that can stay as they are only."""
 
 
 class Collected(msgspec.Struct, frozen=True, tag=True):

@@ -7,6 +7,7 @@ only.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from omnigraph.server.boot import (
     source_signature,
 )
 from omnigraph.server.config import ServerConfig
+from omnigraph.server.control import HeldGraph
 from omnigraph.server.oidc.keys import OnRefresh
 from omnigraph.server.oidc.settings import OidcSettings, read_oidc_file
 from omnigraph.server.oidc.verifier import OidcVerifier
@@ -61,11 +63,16 @@ class Generation(msgspec.Struct, frozen=True):
         return msgspec.json.decode(data, type=Generation)
 
 
-def read_generation(config: ServerConfig, settings: Settings) -> Generation:
-    """Read what a server is to serve by; raises ``ServerNotReady``."""
+def read_generation(
+    config: ServerConfig, settings: Settings, live: Collection[str] = frozenset()
+) -> Generation:
+    """Read what a server is to serve by; raises ``ServerNotReady``.
+
+    ``live`` are the graphs that it serves already.
+    """
     source = config.source
     if source.kind == "cluster":
-        plan = plan_from_cluster(source.location, settings)
+        plan = plan_from_cluster(source.location, settings, live)
     else:
         plan = plan_from_store(
             source.location, source.policy_file, source.queries_directory, source.server_policy_file
@@ -84,9 +91,38 @@ class GenerationSource:
         self._config = config
         self._settings = settings
 
-    def read(self) -> bytes:
-        """The newest generation, encoded; raises ``ServerNotReady``."""
-        return read_generation(self._config, self._settings).encode()
+    def read(self, previous: bytes = b"") -> bytes:
+        """The newest generation, encoded; raises ``ServerNotReady``.
+
+        A graph of the previous one that cannot be served any more stays as it is there.
+        """
+        if not previous:
+            return self._noted(read_generation(self._config, self._settings)).encode()
+        before = Generation.decode(previous)
+        live = frozenset(graph.graph_id for graph in before.plan.graphs)
+        generation = self._noted(read_generation(self._config, self._settings, live))
+        held = [
+            HeldGraph(graph.graph_id, graph.code, graph.message)
+            for graph in generation.plan.quarantined
+            if graph.graph_id in live
+        ]
+        return self._holding(generation, before, held).encode()
+
+    def hold(self, generation: bytes, previous: bytes, held: Sequence[HeldGraph]) -> bytes:
+        """The generation with some graphs as they are in the previous one."""
+        wanted, before = Generation.decode(generation), Generation.decode(previous)
+        return self._holding(wanted, before, held).encode()
+
+    def _holding(
+        self, generation: Generation, before: Generation, held: Sequence[HeldGraph]
+    ) -> Generation:
+        if not held:
+            return generation
+        return msgspec.structs.replace(generation, plan=generation.plan.holding(before.plan, held))
+
+    def _noted(self, generation: Generation) -> Generation:
+        """Called with everything that is read."""
+        return generation
 
     def signature(self) -> object:
         """Changes if a file that ``read`` reads may have changed."""

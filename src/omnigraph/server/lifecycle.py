@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import uvloop
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from omnigraph.errors import OmniGraphError, ServerNotReady
 from omnigraph.records import dataclass
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.control import OpenedGraphs, ReloadFailure
+from omnigraph.server.control import HeldGraph, OpenedGraphs, ReloadFailure
 from omnigraph.server.listener import BACKLOG, Listener
 from omnigraph.server.metrics import Family, Metrics, counter, gauge, render
 from omnigraph.server.request_log import ERROR, RequestLog
@@ -43,8 +43,15 @@ class CannotServe(ServerNotReady):
 class BootSource(Protocol):
     """What to serve, read again by every reload."""
 
-    def read(self) -> bytes:
-        """The description of a generation; raises ``OmniGraphError`` if it is invalid."""
+    def read(self, previous: bytes = b"") -> bytes:
+        """The description of a generation; raises ``OmniGraphError`` if it is invalid.
+
+        What is broken of it, but is served by the previous one, stays as it is there.
+        """
+        ...
+
+    def hold(self, generation: bytes, previous: bytes, held: Sequence[HeldGraph]) -> bytes:
+        """The generation with some graphs as they are in the previous one."""
         ...
 
     def signature(self) -> object:
@@ -87,8 +94,11 @@ class Application(Protocol):
         """Open the graphs of the first generation; raises if none can be served."""
         ...
 
-    async def prepare(self, generation: bytes) -> None:
-        """Build a generation beside the one in force; raises if it cannot be served."""
+    async def prepare(self, generation: bytes) -> Sequence[HeldGraph]:
+        """Build a generation beside the one in force; raises if it cannot be served.
+
+        Returns the graphs that are served now, and cannot be served as the generation wants.
+        """
         ...
 
     def activate(self, *, is_kept: bool) -> None:
@@ -221,7 +231,7 @@ class Reloads:
 
     def fail(self, error: OmniGraphError) -> CannotServe:
         self.failed += 1
-        self.failure = ReloadFailure(error.message, time.time())
+        self.failure = ReloadFailure(error.message, time.time(), _codes_of(error))
         self._log.event(
             "reload failed; the old state stays in force", level=ERROR, error=error.message
         )
@@ -237,6 +247,29 @@ class Reloads:
                 [({}, float(self.failure is not None))],
             ),
         ]
+
+
+def _codes_of(error: OmniGraphError) -> tuple[str, ...]:
+    """The codes of the problems of an error, or its own."""
+    problems = error.details.get("diagnostics")
+    codes = {problem["code"] for problem in problems} if isinstance(problems, list) else set()
+    return tuple(sorted(codes)) or (error.code,)
+
+
+async def prepare_newest(
+    source: BootSource,
+    previous: bytes,
+    prepare: Callable[[bytes], Awaitable[Sequence[HeldGraph]]],
+) -> bytes:
+    """Prepare the newest generation in all processes, and return it.
+
+    A graph that one process cannot serve as it should be stays as it is in all of them; the others
+    are not held up.
+    """
+    generation = await asyncio.to_thread(source.read, previous)
+    while held := await prepare(generation):
+        generation = source.hold(generation, previous, held)
+    return generation
 
 
 # -- one process -----------------------------------------------------------------------------
@@ -258,6 +291,7 @@ class SingleProcess:
         self._metrics = Metrics()
         self._reloads = Reloads(log)
         self._lock = asyncio.Lock()
+        self._generation = b""
         self._application = create(ProcessParts("all", config, log, self._metrics, self))
         self.forwarder: ASGIApp | None = None
 
@@ -268,7 +302,8 @@ class SingleProcess:
         signals = Signals(self._log, self.reload)
         signals.install()
         signature = await asyncio.to_thread(self._source.signature)
-        opened = await application.open(await asyncio.to_thread(self._source.read))
+        self._generation = await asyncio.to_thread(self._source.read)
+        opened = await application.open(self._generation)
         address = listen(bound)
         listener = Listener(application.asgi, [bound])
         listener.start()
@@ -301,14 +336,16 @@ class SingleProcess:
     async def reload(self) -> None:
         async with self._lock:
             try:
-                generation = await asyncio.to_thread(self._source.read)
-                await self._application.prepare(generation)
+                generation = await prepare_newest(
+                    self._source, self._generation, self._application.prepare
+                )
             except OmniGraphError as error:
                 self._application.activate(is_kept=False)
                 failure = self._reloads.fail(error)
                 self._application.notice(self._reloads.failure)
                 raise failure from error
             self._application.activate(is_kept=True)
+            self._generation = generation
             self._reloads.succeed()
             self._application.notice(None)
 

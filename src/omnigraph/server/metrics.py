@@ -121,6 +121,10 @@ class Metrics:
                 ("reads_waiting", "Reads that wait to be admitted."),
                 ("requests_waiting", "Requests that wait for a commit."),
                 ("writes_in_flight", "Admitted writes."),
+                ("ledger_revision", "The revision of the ledger that is in force."),
+                ("graphs_served", "Graphs that are served."),
+                ("graphs_unserved", "Graphs that cannot be served."),
+                ("graphs_held", "Graphs that keep an earlier state than the applied one."),
             )
         }
         self._bound: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

@@ -16,6 +16,7 @@ from omnigraph.server.boot import (
     embedding_config,
     quarantine_of,
 )
+from omnigraph.server.control import HeldGraph
 from omnigraph.server.state import CurrentGate, Decisions, ServedGraph
 from omnigraph.server.stored_queries import ServedQueries
 from omnigraph.settings import Settings
@@ -30,6 +31,8 @@ class OpenedPlan:
 
     graphs: Mapping[str, ServedGraph]
     unserved: Mapping[str, Quarantine]
+    held: tuple[HeldGraph, ...] = ()
+    """Graphs that are open already, and could not be opened as the plan wants them."""
 
 
 def open_graphs(
@@ -40,6 +43,9 @@ def open_graphs(
     previous: Mapping[str, ServedGraph] | None = None,
 ) -> OpenedPlan:
     """Open every graph of a plan; a graph of ``previous`` at the same address stays open.
+
+    One that is in ``previous`` but cannot be served as the plan wants is neither served nor set
+    aside, but held.
 
     ``access`` gives the decisions that are in force: writes of the graphs ask them too.
     """
@@ -53,6 +59,7 @@ def open_graphs(
             for graph in (*plan.quarantined, *opened)
             if isinstance(graph, Quarantine)
         },
+        tuple(graph for graph in opened if isinstance(graph, HeldGraph)),
     )
 
 
@@ -69,12 +76,22 @@ class _Opener:
         self._access = access
         self._previous = previous
 
-    def open(self, spec: GraphSpec) -> ServedGraph | Quarantine:
+    def open(self, spec: GraphSpec) -> ServedGraph | Quarantine | HeldGraph:
+        previous = self._previous.get(spec.graph_id)
+        if previous is None:
+            return self._open(spec, None)
+        if previous.serves(spec):
+            return previous
+        opened = self._open(spec, previous)
+        if isinstance(opened, Quarantine):
+            return HeldGraph(opened.graph_id, opened.code, opened.message)
+        return opened
+
+    def _open(self, spec: GraphSpec, previous: ServedGraph | None) -> ServedGraph | Quarantine:
         try:
             queries = ServedQueries.read(spec.queries)
         except OmniGraphError as error:
             return Quarantine(spec.graph_id, INVALID_QUERY, error.message)
-        previous = self._previous.get(spec.graph_id)
         is_shared = previous is not None and previous.is_of(spec)
         graph: Graph | None = None
         try:

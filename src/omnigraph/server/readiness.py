@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 
-from omnigraph.server.models.responses import ReadinessOutput, UnservedOutput
+from omnigraph.server.control import ReloadFailure
+from omnigraph.server.models.responses import (
+    HeldOutput,
+    ReadinessOutput,
+    ReloadFailureOutput,
+    UnservedOutput,
+)
 from omnigraph.server.state import ServerState
 
 FORMAT = "format_refused"
@@ -19,6 +26,10 @@ _OTHER = "the graph cannot be opened and is tried again; the log of the server s
 FAILED_RELOAD = (
     "the last reload failed and the state before it stays in force; the log of the server says why"
 )
+KEPT = (
+    "the applied state cannot be served, and the one before it stays in force; the log of the "
+    "server says why"
+)
 DEFAULT_DENY = (
     "default-deny: there are tokens but no policy, so only reads are allowed; "
     "bind a policy to allow more"
@@ -26,7 +37,7 @@ DEFAULT_DENY = (
 
 
 def readiness(
-    state: ServerState, *, is_draining: bool = False, has_failed_reload: bool = False
+    state: ServerState, *, is_draining: bool = False, failure: ReloadFailure | None = None
 ) -> ReadinessOutput:
     """What is served, the reasons why graphs are not, and what an operator should know."""
     counts: dict[str, int] = defaultdict(int)
@@ -37,9 +48,12 @@ def readiness(
         for code, count in sorted(counts.items())
     ]
     notes = [DEFAULT_DENY] if state.run_state == "default_deny" else []
-    if has_failed_reload:
+    if failure is not None:
         notes.append(FAILED_RELOAD)
-    is_degraded = bool(reasons) or has_failed_reload
+    held: dict[str, int] = defaultdict(int)
+    for graph in state.held.values():
+        held[graph.code] += 1
+    is_degraded = bool(reasons) or failure is not None or bool(held)
     return ReadinessOutput(
         "draining" if is_draining else "degraded" if is_degraded else "ready",
         state.run_state,
@@ -49,4 +63,18 @@ def readiness(
         len(state.unserved),
         reasons,
         notes,
+        len(state.held),
+        [HeldOutput(code, count, KEPT) for code, count in sorted(held.items())],
+        None
+        if failure is None
+        else ReloadFailureOutput(list(failure.codes), timestamp_of(failure.since)),
     )
+
+
+def timestamp_of(seconds: float) -> str:
+    """A time for people and programs.
+
+    >>> timestamp_of(0.0)
+    '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from omnigraph.server.access import RunState
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.generation import GenerationSource, read_generation
+from omnigraph.server.control import HeldGraph
+from omnigraph.server.generation import Generation, GenerationSource
 from omnigraph.server.lifecycle import OnListening, SingleProcess, run_to_end
 from omnigraph.server.request_log import WARNING, RequestLog, follow_engine
 from omnigraph.server.supervisor import Supervisor
@@ -54,8 +55,7 @@ class _LoggedSource(GenerationSource):
         super().__init__(config, settings)
         self._log = log
 
-    def read(self) -> bytes:
-        generation = read_generation(self._config, self._settings)
+    def _noted(self, generation: Generation) -> Generation:
         log = self._log
         if generation.tokens:
             log.event("token source loaded", source="env-or-file", actors=len(generation.tokens))
@@ -63,4 +63,17 @@ class _LoggedSource(GenerationSource):
             log.event(_STATE_WARNINGS[generation.state], level=WARNING)
         for warning in generation.plan.warnings:
             log.event("cluster startup diagnostic", level=WARNING, message=warning)
-        return generation.encode()
+        return generation
+
+    def _holding(
+        self, generation: Generation, before: Generation, held: Sequence[HeldGraph]
+    ) -> Generation:
+        for graph in held:
+            self._log.event(
+                "graph keeps its earlier state",
+                level=WARNING,
+                graph_id=graph.graph_id,
+                code=graph.code,
+                error=graph.message,
+            )
+        return super()._holding(generation, before, held)

@@ -10,6 +10,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from starlette.types import ASGIApp
@@ -26,6 +27,7 @@ from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.boot import GraphSpec, Quarantine
 from omnigraph.server.commit_news import CommitNews
 from omnigraph.server.config import ServerConfig
+from omnigraph.server.control import HeldGraph, ReloadFailure
 from omnigraph.server.jobs.executor import JobExecutor
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
@@ -101,6 +103,10 @@ class ServedGraph:
         own = self._spec
         return own is not None and (own.uri, own.embedding) == (spec.uri, spec.embedding)
 
+    def serves(self, spec: GraphSpec) -> bool:
+        """Whether a plan wants the graph exactly as it is served."""
+        return self._spec is not None and self._spec.is_same(spec)
+
     def has_seen(self, commit_id: str) -> bool:
         """Whether ``see`` has nothing to do."""
         return commit_id in self._seen
@@ -145,6 +151,8 @@ class ServerState:
     """Whether schemas are changed by ``cluster apply`` only."""
     digest: str = ""
     revision: int | None = None
+    held: Mapping[str, HeldGraph] = field(default_factory=dict)
+    """The graphs that keep an earlier state than the one that was applied, and why."""
 
     @property
     def only_graph(self) -> str | None:
@@ -190,8 +198,8 @@ class ServerProcess:
         self.is_draining = False
         self.commit_news = CommitNews(lanes)
         """The requests that wait for a commit."""
-        self.has_failed_reload = False
-        """Whether the last reload failed, so that an older state is in force."""
+        self.reload_failure: ReloadFailure | None = None
+        """Why the last reload failed, so that an older state is in force."""
 
     def swap(self, state: ServerState) -> None:
         """Put a new generation in force."""

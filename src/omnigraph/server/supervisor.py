@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from omnigraph.errors import OmniGraphError
@@ -25,6 +26,7 @@ from omnigraph.server.control import (
     Collect,
     Configure,
     Drain,
+    HeldGraph,
     LoadApplication,
     Notice,
     OpenedGraphs,
@@ -42,6 +44,7 @@ from omnigraph.server.lifecycle import (
     announce,
     bind,
     listen,
+    prepare_newest,
 )
 from omnigraph.server.listener import BACKLOG
 from omnigraph.server.metrics import Family, counter, counters_only, gauge, merge, render
@@ -248,8 +251,7 @@ class Supervisor:
         """Put changed files in force in all processes; the old state stays if one refuses."""
         async with self._lock:
             try:
-                generation = await asyncio.to_thread(self._source.read)
-                await self._exchange(generation)
+                generation = await self._exchange()
             except OmniGraphError as error:
                 failure = self._reloads.fail(error)
                 self._notice(writer_is_up=self._has_writer)
@@ -258,20 +260,39 @@ class Supervisor:
             self._reloads.succeed()
             self._notice(writer_is_up=self._has_writer)
 
-    async def _exchange(self, generation: bytes) -> None:
+    async def _exchange(self) -> bytes:
         """Prepare everywhere, then put in force everywhere; a worker that ends starts with it."""
+        if self._is_ending:
+            raise CannotServe("the server is ending")
         workers = self._open_workers()
+        is_prepared = False
+        try:
+            generation = await prepare_newest(
+                self._source, self._generation, partial(self._prepare, workers)
+            )
+            is_prepared = True
+        finally:
+            await asyncio.gather(
+                *(worker.order(lambda n: Activate(n, is_prepared)) for worker in workers),
+                return_exceptions=True,
+            )
+        return generation
+
+    async def _prepare(
+        self, workers: Sequence[WorkerProcess], generation: bytes
+    ) -> Sequence[HeldGraph]:
+        """Prepare in some workers; the graphs that stay as they are in any of them."""
         outcomes = await asyncio.gather(
             *(worker.order(lambda number: Prepare(number, generation)) for worker in workers),
             return_exceptions=True,
         )
-        refusals = [outcome for outcome in outcomes if isinstance(outcome, CannotServe)]
-        await asyncio.gather(
-            *(worker.order(lambda n: Activate(n, not refusals)) for worker in workers),
-            return_exceptions=True,
-        )
-        if refusals:
-            raise refusals[0]
+        held: dict[str, HeldGraph] = {}
+        for outcome in outcomes:
+            if isinstance(outcome, CannotServe):
+                raise outcome
+            if not isinstance(outcome, BaseException):
+                held |= {graph.graph_id: graph for graph in outcome}
+        return list(held.values())
 
     async def gather_metrics(self) -> bytes:
         """The metrics of all processes."""

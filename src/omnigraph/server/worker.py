@@ -34,6 +34,7 @@ from omnigraph.server.control import (
     Configure,
     Done,
     Drain,
+    HeldGraph,
     LoadApplication,
     Notice,
     Order,
@@ -177,14 +178,15 @@ class Worker:
                 pass
 
     async def _prepare(self, order: Prepare, application: Application) -> None:
-        error = None
+        error: str | None = None
+        held: tuple[HeldGraph, ...] = ()
         try:
-            await application.prepare(order.generation)
+            held = tuple(await application.prepare(order.generation))
         except OmniGraphError as failure:
             error = failure.message
         except Exception as failure:
             error = f"internal error ({type(failure).__name__})"
-        self._channel.send(Done(order.number, error))
+        self._channel.send(Done(order.number, error, held))
 
     def _answered(self, order: Answer) -> None:
         future = self._questions.get(order.number)
@@ -220,6 +222,8 @@ class Worker:
                 order = await self._channel.order()
                 if isinstance(order, Answer):
                     self._answered(order)
+                elif isinstance(order, Prepare | Activate):
+                    self._channel.send(Done(order.number, "the process is ending"))
         except ChannelClosed:
             for future in self._questions.values():
                 if not future.done():

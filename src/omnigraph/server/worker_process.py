@@ -15,6 +15,7 @@ from omnigraph.server.control import (
     ChannelClosed,
     Collected,
     Done,
+    HeldGraph,
     OpenedGraphs,
     Order,
     Refused,
@@ -44,7 +45,7 @@ class WorkerProcess:
         self._channel = channel
         self._on_ask = on_ask
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._waiting: dict[int, asyncio.Future[tuple[HeldGraph, ...]]] = {}
         loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[OpenedGraphs] = loop.create_future()
         # Nobody waits for a process that ends later.
@@ -92,16 +93,20 @@ class WorkerProcess:
         """Wait until it has opened its graphs; ``CannotServe`` if it does not."""
         return await asyncio.shield(self._opened)
 
-    async def order(self, create: Callable[[int], Order]) -> None:
-        """Send an order and wait for its outcome; ``WorkerEnded`` if the process ends."""
+    async def order(self, create: Callable[[int], Order]) -> tuple[HeldGraph, ...]:
+        """Send an order and wait for its outcome; ``WorkerEnded`` if the process ends.
+
+        Returns the graphs that stay as they are in a prepared generation.
+        """
         if self._has_ended:
             raise WorkerEnded
         number = next(self._numbers)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[HeldGraph, ...]] = loop.create_future()
         self._waiting[number] = future
         self._channel.send(create(number))
         try:
-            await future
+            return await future
         finally:
             self._waiting.pop(number, None)
 
@@ -129,7 +134,7 @@ class WorkerProcess:
                     case Refused():
                         self._set_opened(CannotServe(report.message))
                     case Done():
-                        self._answer(report.number, report.error)
+                        self._answer(report.number, report.error, report.held)
                     case Collected():
                         self.last_families = report.families
                         self._answer(report.number, None)
@@ -151,12 +156,12 @@ class WorkerProcess:
         else:
             self._opened.set_exception(outcome)
 
-    def _answer(self, number: int, error: str | None) -> None:
+    def _answer(self, number: int, error: str | None, held: tuple[HeldGraph, ...] = ()) -> None:
         future = self._waiting.get(number)
         if future is None or future.done():
             return
         if error is None:
-            future.set_result(None)
+            future.set_result(held)
         else:
             future.set_exception(CannotServe(error))
 

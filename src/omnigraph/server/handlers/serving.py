@@ -29,7 +29,7 @@ def ready(call: Call) -> Reply:
     output = readiness(
         call.state,
         is_draining=process.is_draining,
-        has_failed_reload=process.has_failed_reload,
+        failure=process.reload_failure,
     )
     return Reply.json(output, 503 if output.status == "draining" else 200)
 

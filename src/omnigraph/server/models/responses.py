@@ -41,6 +41,21 @@ class UnservedOutput(msgspec.Struct, frozen=True):
     message: str
 
 
+class HeldOutput(msgspec.Struct, frozen=True):
+    """How many graphs keep an earlier state for one reason."""
+
+    code: str
+    count: Count
+    message: str
+
+
+class ReloadFailureOutput(msgspec.Struct, frozen=True):
+    """What was wrong when the last reload failed, and when that was."""
+
+    codes: list[str]
+    since: str
+
+
 class ReadinessOutput(msgspec.Struct, frozen=True):
     """What the server serves. It names no graph, branch or actor."""
 
@@ -52,6 +67,9 @@ class ReadinessOutput(msgspec.Struct, frozen=True):
     unserved: Count
     reasons: list[UnservedOutput]
     warnings: list[str]
+    held: Count = 0
+    held_reasons: list[HeldOutput] = []
+    failure: ReloadFailureOutput | None = None
 
 
 class GraphInfo(msgspec.Struct, frozen=True):
