@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 from omnigraph.errors import OmniGraphError, OutcomePending, ServerUnavailable
 from omnigraph.server.admission import Admission, TooMany
-from omnigraph.server.control import HeldGraph, OpenedGraphs, ReloadFailure
+from omnigraph.server.control import KeptGraph, OpenedGraphs, ReloadFailure
 from omnigraph.server.lanes import Lanes, ReadCancel
 from omnigraph.server.lifecycle import CannotServe, ProcessParts
 
@@ -40,7 +40,7 @@ class SmallApplication:
         self._text = self._accepted(generation)
         return OpenedGraphs((self._text,), ())
 
-    async def prepare(self, generation: bytes) -> Sequence[HeldGraph]:
+    async def prepare(self, generation: bytes) -> Sequence[KeptGraph]:
         self._next = self._accepted(generation)
         return ()
 

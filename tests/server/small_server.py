@@ -10,7 +10,7 @@ import msgspec
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.control import HeldGraph
+from omnigraph.server.control import KeptGraph
 from omnigraph.server.lifecycle import SingleProcess, run_to_end
 from omnigraph.server.request_log import RequestLog
 from omnigraph.server.supervisor import Supervisor
@@ -29,8 +29,8 @@ class TextSource:
             raise OmniGraphError("the file is broken")
         return text
 
-    def hold(self, generation: bytes, previous: bytes, held: Sequence[HeldGraph]) -> bytes:
-        raise AssertionError("no graph is ever held")
+    def keep(self, generation: bytes, previous: bytes, kept: Sequence[KeptGraph]) -> bytes:
+        raise AssertionError("no graph is ever kept")
 
     def signature(self) -> object:
         return self._path.stat().st_mtime_ns

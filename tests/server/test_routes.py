@@ -49,6 +49,7 @@ BODIES: dict[str, Any] = {
     "cluster_cherry_pick": {"commit": "c"},
     "cluster_create_tag": {"name": "v1"},
     "cluster_explain": {"query": "q"},
+    "applyCluster": {"files": {"cluster.yaml": "version: 1"}},
     "cluster_mcp": {"jsonrpc": "2.0", "id": 1, "method": "ping"},
 }
 
@@ -109,6 +110,7 @@ def test_no_route_answers_an_actor_who_may_nothing(flavour: str, tmp_path: Path)
                 path = route.path.replace("{graph_id}", "g").replace("{name}", "adults")
                 path = path.replace("{branch}", "b").replace("{commit_id}", "c")
                 path = path.replace("{tag}", "v1").replace("{job_id}", "01J")
+                path = path.replace("{deployment_id}", "d")
                 if {"type", "id"} <= _names(route.query):
                     path += "?type=Person&id=Ada"
                 headers = {"Omnigraph-If-Graph-Commit": "c"}

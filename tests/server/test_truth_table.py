@@ -256,6 +256,11 @@ SERVER_REQUESTS = {
     "listGraphs": Request("GET", "/graphs", [("graph_list", None, None)]),
     "metrics": Request("GET", "/metrics", [("admin", None, None)]),
     "reload": Request("POST", "/reload", [("config_manage", None, None)]),
+    "applyCluster": Request(
+        "POST", "/cluster/apply", [("config_manage", None, None)], {"files": {"cluster.yaml": ""}}
+    ),
+    "listDeployments": Request("GET", "/deployments", [("config_manage", None, None)]),
+    "getDeployment": Request("GET", "/deployments/x", [("config_manage", None, None)]),
 }
 GRAPH_OPERATIONS = [route.operation_id for route in ROUTES if route.scope == "graph"]
 
@@ -470,8 +475,8 @@ def test_the_requests_to_the_server_itself(serving, state):
     for request in SERVER_REQUESTS.values():
         for actor in (None,) if state is RunState.OPEN else ACTORS:
             response = serving.send(actor, request)
-            # The harness has no supervisor that could reload.
-            allowed = {200, 501}
+            # The harness has no supervisor that could reload, and no cluster to change.
+            allowed = {200, 501, 409}
             # The harness listens on a loopback address, where metrics are free.
             is_free = state is RunState.OPEN or request.path == "/metrics"
             if is_free or (state is RunState.POLICY and actor == "lead"):

@@ -53,6 +53,11 @@ class DirectoryBundle:
         return os.path.abspath(self._top)
 
     @property
+    def contents(self) -> Mapping[str, bytes]:
+        """The files that were read so far."""
+        return self._contents
+
+    @property
     def exists(self) -> bool:
         return self._top.is_dir()
 
@@ -89,6 +94,11 @@ class MemoryBundle:
     def __init__(self, name: str, files: Mapping[str, bytes]) -> None:
         self.name = name
         self._files = {posixpath.normpath(path): content for path, content in files.items()}
+
+    @property
+    def contents(self) -> Mapping[str, bytes]:
+        """All files."""
+        return self._files
 
     def read(self, path: str) -> bytes:
         try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from typing import Any
 
 from omnigraph.cluster.desired import DesiredResource
@@ -184,6 +184,10 @@ class ApplyReport:
     @property
     def ok(self) -> bool:
         return is_ok(self.diagnostics)
+
+    def noting(self, diagnostics: Iterable[ClusterDiagnostic]) -> ApplyReport:
+        """The report with further problems."""
+        return replace(self, diagnostics=(*self.diagnostics, *diagnostics))
 
     @property
     def applied_count(self) -> int:

@@ -19,7 +19,8 @@ from omnigraph.server.admission import Admission, ReadAdmission
 from omnigraph.server.app import create_app
 from omnigraph.server.authentication import Authentication
 from omnigraph.server.boot import check_served
-from omnigraph.server.control import HeldGraph, OpenedGraphs, ReloadFailure
+from omnigraph.server.control import KeptGraph, OpenedGraphs, ReloadFailure
+from omnigraph.server.deploying import Deployer
 from omnigraph.server.generation import Generation
 from omnigraph.server.lifecycle import ProcessParts
 from omnigraph.server.metrics import GraphCounts
@@ -84,6 +85,7 @@ class GraphApplication:
             forwarder=parts.host.forwarder,
             reload=parts.host.reload,
             gather_metrics=parts.host.gather_metrics,
+            deployer=self._deployer(self._generation.plan.is_cluster),
         )
         self._asgi = Instrumented(create_app(self._process), self._process, self._tracing)
         parts.metrics.on_collect(self._counts)
@@ -91,14 +93,28 @@ class GraphApplication:
         self._reopen_later()
         return OpenedGraphs(tuple(state.graphs), tuple(state.unserved))
 
-    async def prepare(self, generation: bytes) -> Sequence[HeldGraph]:
+    def _deployer(self, is_cluster: bool) -> Deployer | None:
+        """Applies configurations to the cluster; none on a server of a store."""
+        if not is_cluster:
+            return None
+        host, loop = self._parts.host, asyncio.get_running_loop()
+
+        def reload() -> None:
+            asyncio.run_coroutine_threadsafe(host.reload(), loop).result()
+
+        location = self._parts.config.source.location
+        return Deployer(
+            location, self._settings, self._parts.log, reload, lambda: self.process.state
+        )
+
+    async def prepare(self, generation: bytes) -> Sequence[KeptGraph]:
         wanted = Generation.decode(generation)
         before, self._prepared = self._prepared, None
         if before is not None:
             self._close_unused(before[1])
-        state, held = await self._build(wanted, self.process.state.graphs)
+        state, kept = await self._build(wanted, self.process.state.graphs)
         self._prepared = wanted, state
-        return held
+        return kept
 
     def activate(self, *, is_kept: bool) -> None:
         prepared, self._prepared = self._prepared, None
@@ -145,7 +161,7 @@ class GraphApplication:
         previous: Mapping[str, ServedGraph],
         *,
         is_repeated: bool = False,
-    ) -> tuple[ServerState, Sequence[HeldGraph]]:
+    ) -> tuple[ServerState, Sequence[KeptGraph]]:
         """Open what is not open yet; raises ``ServerNotReady`` if too little can be served."""
         plan, config = generation.plan, self._parts.config
         mode: Literal["r", "rw"] = "r" if self._parts.role == "reader" else "rw"
@@ -162,7 +178,7 @@ class GraphApplication:
             plan.is_cluster,
             plan.digest,
             plan.revision,
-            plan.held,
+            plan.kept,
         )
         if not is_repeated:
             self._report(opened, previous)
@@ -173,7 +189,7 @@ class GraphApplication:
         except BaseException:
             self._close_unused(state)
             raise
-        return state, opened.held
+        return state, opened.kept
 
     def _current_authentication(self) -> Authentication | None:
         """The one in force, whose cached keys and tokens the next one may keep."""
@@ -293,7 +309,7 @@ class GraphApplication:
             "ledger_revision": state.revision or 0,
             "graphs_served": len(state.graphs),
             "graphs_unserved": len(state.unserved),
-            "graphs_held": len(state.held),
+            "graphs_kept": len(state.kept),
         }
 
     # -- the end -----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from omnigraph.errors import (
 )
 from omnigraph.policy.actions import BundleScope
 from omnigraph.policy.policy import Policy
-from omnigraph.server.control import HeldGraph
+from omnigraph.server.control import KeptGraph
 from omnigraph.server.graph_ids import graph_id_of
 from omnigraph.settings import Settings
 from omnigraph.storage.objects.store import ObjectStore
@@ -73,12 +73,12 @@ class GraphSpec(msgspec.Struct, frozen=True):
     policy_name: str | None = None
     policy_text: str | None = None
     embedding: EmbeddingProfile | None = None
-    held: HeldGraph | None = None
+    kept: KeptGraph | None = None
     """Why this is an earlier state of the graph, and not the one that was applied."""
 
     def is_same(self, other: GraphSpec) -> bool:
         """Whether both serve the same, for whatever reason."""
-        return msgspec.structs.replace(self, held=None) == msgspec.structs.replace(other, held=None)
+        return msgspec.structs.replace(self, kept=None) == msgspec.structs.replace(other, kept=None)
 
 
 class BootPlan(msgspec.Struct, frozen=True):
@@ -99,16 +99,16 @@ class BootPlan(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     @property
-    def held(self) -> dict[str, HeldGraph]:
+    def kept(self) -> dict[str, KeptGraph]:
         """The graphs that keep an earlier state, and why."""
-        return {graph.graph_id: graph.held for graph in self.graphs if graph.held is not None}
+        return {graph.graph_id: graph.kept for graph in self.graphs if graph.kept is not None}
 
-    def holding(self, previous: BootPlan, held: Iterable[HeldGraph]) -> BootPlan:
+    def keeping(self, previous: BootPlan, kept: Iterable[KeptGraph]) -> BootPlan:
         """The plan in which some graphs stay as they are in the previous one."""
-        reasons = {graph.graph_id: graph for graph in held}
+        reasons = {graph.graph_id: graph for graph in kept}
         before = {graph.graph_id: graph for graph in previous.graphs if graph.graph_id in reasons}
-        kept = [
-            msgspec.structs.replace(graph, held=reasons[graph_id])
+        unchanged = [
+            msgspec.structs.replace(graph, kept=reasons[graph_id])
             for graph_id, graph in before.items()
         ]
         others = [graph for graph in self.graphs if graph.graph_id not in reasons]
@@ -120,7 +120,7 @@ class BootPlan(msgspec.Struct, frozen=True):
         aside = [graph for graph in self.quarantined if graph.graph_id not in reasons]
         return msgspec.structs.replace(
             self,
-            graphs=tuple(sorted([*others, *kept], key=lambda graph: graph.graph_id)),
+            graphs=tuple(sorted([*others, *unchanged], key=lambda graph: graph.graph_id)),
             quarantined=tuple(sorted([*aside, *lost], key=lambda graph: graph.graph_id)),
         )
 

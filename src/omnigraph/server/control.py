@@ -31,7 +31,7 @@ class ReloadFailure(msgspec.Struct, frozen=True):
     """The codes of everything that was wrong; they name nothing."""
 
 
-class HeldGraph(msgspec.Struct, frozen=True):
+class KeptGraph(msgspec.Struct, frozen=True):
     """A graph that cannot be served as a new generation wants it, and stays as it is."""
 
     graph_id: str
@@ -133,7 +133,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     error: str | None = None
-    held: tuple[HeldGraph, ...] = ()
+    kept: tuple[KeptGraph, ...] = ()
     """Of a generation that was prepared: the graphs that can stay as they are only."""
 
 

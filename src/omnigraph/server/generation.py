@@ -22,7 +22,7 @@ from omnigraph.server.boot import (
     source_signature,
 )
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.control import HeldGraph
+from omnigraph.server.control import KeptGraph
 from omnigraph.server.oidc.keys import OnRefresh
 from omnigraph.server.oidc.settings import OidcSettings, read_oidc_file
 from omnigraph.server.oidc.verifier import OidcVerifier
@@ -101,24 +101,24 @@ class GenerationSource:
         before = Generation.decode(previous)
         live = frozenset(graph.graph_id for graph in before.plan.graphs)
         generation = self._noted(read_generation(self._config, self._settings, live))
-        held = [
-            HeldGraph(graph.graph_id, graph.code, graph.message)
+        kept = [
+            KeptGraph(graph.graph_id, graph.code, graph.message)
             for graph in generation.plan.quarantined
             if graph.graph_id in live
         ]
-        return self._holding(generation, before, held).encode()
+        return self._keeping(generation, before, kept).encode()
 
-    def hold(self, generation: bytes, previous: bytes, held: Sequence[HeldGraph]) -> bytes:
+    def keep(self, generation: bytes, previous: bytes, kept: Sequence[KeptGraph]) -> bytes:
         """The generation with some graphs as they are in the previous one."""
         wanted, before = Generation.decode(generation), Generation.decode(previous)
-        return self._holding(wanted, before, held).encode()
+        return self._keeping(wanted, before, kept).encode()
 
-    def _holding(
-        self, generation: Generation, before: Generation, held: Sequence[HeldGraph]
+    def _keeping(
+        self, generation: Generation, before: Generation, kept: Sequence[KeptGraph]
     ) -> Generation:
-        if not held:
+        if not kept:
             return generation
-        return msgspec.structs.replace(generation, plan=generation.plan.holding(before.plan, held))
+        return msgspec.structs.replace(generation, plan=generation.plan.keeping(before.plan, kept))
 
     def _noted(self, generation: Generation) -> Generation:
         """Called with everything that is read."""

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from omnigraph.errors import OmniGraphError, ServerNotReady
 from omnigraph.records import dataclass
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.control import HeldGraph, OpenedGraphs, ReloadFailure
+from omnigraph.server.control import KeptGraph, OpenedGraphs, ReloadFailure
 from omnigraph.server.listener import BACKLOG, Listener
 from omnigraph.server.metrics import Family, Metrics, counter, gauge, render
 from omnigraph.server.request_log import ERROR, RequestLog
@@ -50,7 +50,7 @@ class BootSource(Protocol):
         """
         ...
 
-    def hold(self, generation: bytes, previous: bytes, held: Sequence[HeldGraph]) -> bytes:
+    def keep(self, generation: bytes, previous: bytes, kept: Sequence[KeptGraph]) -> bytes:
         """The generation with some graphs as they are in the previous one."""
         ...
 
@@ -94,7 +94,7 @@ class Application(Protocol):
         """Open the graphs of the first generation; raises if none can be served."""
         ...
 
-    async def prepare(self, generation: bytes) -> Sequence[HeldGraph]:
+    async def prepare(self, generation: bytes) -> Sequence[KeptGraph]:
         """Build a generation beside the one in force; raises if it cannot be served.
 
         Returns the graphs that are served now, and cannot be served as the generation wants.
@@ -259,16 +259,16 @@ def _codes_of(error: OmniGraphError) -> tuple[str, ...]:
 async def prepare_newest(
     source: BootSource,
     previous: bytes,
-    prepare: Callable[[bytes], Awaitable[Sequence[HeldGraph]]],
+    prepare: Callable[[bytes], Awaitable[Sequence[KeptGraph]]],
 ) -> bytes:
     """Prepare the newest generation in all processes, and return it.
 
     A graph that one process cannot serve as it should be stays as it is in all of them; the others
-    are not held up.
+    are not delayed.
     """
     generation = await asyncio.to_thread(source.read, previous)
-    while held := await prepare(generation):
-        generation = source.hold(generation, previous, held)
+    while kept := await prepare(generation):
+        generation = source.keep(generation, previous, kept)
     return generation
 
 

@@ -124,7 +124,7 @@ class Metrics:
                 ("ledger_revision", "The revision of the ledger that is in force."),
                 ("graphs_served", "Graphs that are served."),
                 ("graphs_unserved", "Graphs that cannot be served."),
-                ("graphs_held", "Graphs that keep an earlier state than the applied one."),
+                ("graphs_kept", "Graphs that keep an earlier state than the applied one."),
             )
         }
         self._bound: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}

@@ -16,7 +16,7 @@ from omnigraph.server.boot import (
     embedding_config,
     quarantine_of,
 )
-from omnigraph.server.control import HeldGraph
+from omnigraph.server.control import KeptGraph
 from omnigraph.server.state import CurrentGate, Decisions, ServedGraph
 from omnigraph.server.stored_queries import ServedQueries
 from omnigraph.settings import Settings
@@ -31,7 +31,7 @@ class OpenedPlan:
 
     graphs: Mapping[str, ServedGraph]
     unserved: Mapping[str, Quarantine]
-    held: tuple[HeldGraph, ...] = ()
+    kept: tuple[KeptGraph, ...] = ()
     """Graphs that are open already, and could not be opened as the plan wants them."""
 
 
@@ -45,7 +45,7 @@ def open_graphs(
     """Open every graph of a plan; a graph of ``previous`` at the same address stays open.
 
     One that is in ``previous`` but cannot be served as the plan wants is neither served nor set
-    aside, but held.
+    aside, but kept.
 
     ``access`` gives the decisions that are in force: writes of the graphs ask them too.
     """
@@ -59,7 +59,7 @@ def open_graphs(
             for graph in (*plan.quarantined, *opened)
             if isinstance(graph, Quarantine)
         },
-        tuple(graph for graph in opened if isinstance(graph, HeldGraph)),
+        tuple(graph for graph in opened if isinstance(graph, KeptGraph)),
     )
 
 
@@ -76,7 +76,7 @@ class _Opener:
         self._access = access
         self._previous = previous
 
-    def open(self, spec: GraphSpec) -> ServedGraph | Quarantine | HeldGraph:
+    def open(self, spec: GraphSpec) -> ServedGraph | Quarantine | KeptGraph:
         previous = self._previous.get(spec.graph_id)
         if previous is None:
             return self._open(spec, None)
@@ -84,7 +84,7 @@ class _Opener:
             return previous
         opened = self._open(spec, previous)
         if isinstance(opened, Quarantine):
-            return HeldGraph(opened.graph_id, opened.code, opened.message)
+            return KeptGraph(opened.graph_id, opened.code, opened.message)
         return opened
 
     def _open(self, spec: GraphSpec, previous: ServedGraph | None) -> ServedGraph | Quarantine:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from omnigraph.server.control import ReloadFailure
 from omnigraph.server.models.responses import (
-    HeldOutput,
+    KeptOutput,
     ReadinessOutput,
     ReloadFailureOutput,
     UnservedOutput,
@@ -50,10 +50,10 @@ def readiness(
     notes = [DEFAULT_DENY] if state.run_state == "default_deny" else []
     if failure is not None:
         notes.append(FAILED_RELOAD)
-    held: dict[str, int] = defaultdict(int)
-    for graph in state.held.values():
-        held[graph.code] += 1
-    is_degraded = bool(reasons) or failure is not None or bool(held)
+    kept: dict[str, int] = defaultdict(int)
+    for graph in state.kept.values():
+        kept[graph.code] += 1
+    is_degraded = bool(reasons) or failure is not None or bool(kept)
     return ReadinessOutput(
         "draining" if is_draining else "degraded" if is_degraded else "ready",
         state.run_state,
@@ -63,8 +63,8 @@ def readiness(
         len(state.unserved),
         reasons,
         notes,
-        len(state.held),
-        [HeldOutput(code, count, KEPT) for code, count in sorted(held.items())],
+        len(state.kept),
+        [KeptOutput(code, count, KEPT) for code, count in sorted(kept.items())],
         None
         if failure is None
         else ReloadFailureOutput(list(failure.codes), timestamp_of(failure.since)),

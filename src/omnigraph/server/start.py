@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from omnigraph.server.access import RunState
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.control import HeldGraph
+from omnigraph.server.control import KeptGraph
 from omnigraph.server.generation import Generation, GenerationSource
 from omnigraph.server.lifecycle import OnListening, SingleProcess, run_to_end
 from omnigraph.server.request_log import WARNING, RequestLog, follow_engine
@@ -65,10 +65,10 @@ class _LoggedSource(GenerationSource):
             log.event("cluster startup diagnostic", level=WARNING, message=warning)
         return generation
 
-    def _holding(
-        self, generation: Generation, before: Generation, held: Sequence[HeldGraph]
+    def _keeping(
+        self, generation: Generation, before: Generation, kept: Sequence[KeptGraph]
     ) -> Generation:
-        for graph in held:
+        for graph in kept:
             self._log.event(
                 "graph keeps its earlier state",
                 level=WARNING,
@@ -76,4 +76,4 @@ class _LoggedSource(GenerationSource):
                 code=graph.code,
                 error=graph.message,
             )
-        return super()._holding(generation, before, held)
+        return super()._keeping(generation, before, kept)

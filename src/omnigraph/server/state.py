@@ -27,7 +27,7 @@ from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.boot import GraphSpec, Quarantine
 from omnigraph.server.commit_news import CommitNews
 from omnigraph.server.config import ServerConfig
-from omnigraph.server.control import HeldGraph, ReloadFailure
+from omnigraph.server.control import KeptGraph, ReloadFailure
 from omnigraph.server.jobs.executor import JobExecutor
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog
     from omnigraph.plan.view import View
     from omnigraph.policy.policy import Policy
+    from omnigraph.server.deploying import Deployer
 
 Role: TypeAlias = Literal["all", "reader", "writer"]
 _SEEN_COMMITS = 256
@@ -151,7 +152,7 @@ class ServerState:
     """Whether schemas are changed by ``cluster apply`` only."""
     digest: str = ""
     revision: int | None = None
-    held: Mapping[str, HeldGraph] = field(default_factory=dict)
+    kept: Mapping[str, KeptGraph] = field(default_factory=dict)
     """The graphs that keep an earlier state than the one that was applied, and why."""
 
     @property
@@ -178,6 +179,7 @@ class ServerProcess:
         times: BodyTimes = BodyTimes(),  # noqa: B008 - immutable
         reload: Callable[[], Awaitable[None]] | None = None,
         gather_metrics: Callable[[], Awaitable[bytes]] | None = None,
+        deployer: Deployer | None = None,
     ) -> None:
         self.state = state
         self.role: Role = role
@@ -195,6 +197,8 @@ class ServerProcess:
         """The metrics of all processes."""
         self.jobs = JobExecutor(log)
         """The long work of this process; readers start none."""
+        self.deployer = deployer
+        """Applies configurations to the cluster that is served; none on a server of a store."""
         self.is_draining = False
         self.commit_news = CommitNews(lanes)
         """The requests that wait for a commit."""

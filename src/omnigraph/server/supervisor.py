@@ -26,7 +26,7 @@ from omnigraph.server.control import (
     Collect,
     Configure,
     Drain,
-    HeldGraph,
+    KeptGraph,
     LoadApplication,
     Notice,
     OpenedGraphs,
@@ -280,19 +280,19 @@ class Supervisor:
 
     async def _prepare(
         self, workers: Sequence[WorkerProcess], generation: bytes
-    ) -> Sequence[HeldGraph]:
+    ) -> Sequence[KeptGraph]:
         """Prepare in some workers; the graphs that stay as they are in any of them."""
         outcomes = await asyncio.gather(
             *(worker.order(lambda number: Prepare(number, generation)) for worker in workers),
             return_exceptions=True,
         )
-        held: dict[str, HeldGraph] = {}
+        kept: dict[str, KeptGraph] = {}
         for outcome in outcomes:
             if isinstance(outcome, CannotServe):
                 raise outcome
             if not isinstance(outcome, BaseException):
-                held |= {graph.graph_id: graph for graph in outcome}
-        return list(held.values())
+                kept |= {graph.graph_id: graph for graph in outcome}
+        return list(kept.values())
 
     async def gather_metrics(self) -> bytes:
         """The metrics of all processes."""

@@ -34,7 +34,7 @@ from omnigraph.server.control import (
     Configure,
     Done,
     Drain,
-    HeldGraph,
+    KeptGraph,
     LoadApplication,
     Notice,
     Order,
@@ -179,14 +179,14 @@ class Worker:
 
     async def _prepare(self, order: Prepare, application: Application) -> None:
         error: str | None = None
-        held: tuple[HeldGraph, ...] = ()
+        kept: tuple[KeptGraph, ...] = ()
         try:
-            held = tuple(await application.prepare(order.generation))
+            kept = tuple(await application.prepare(order.generation))
         except OmniGraphError as failure:
             error = failure.message
         except Exception as failure:
             error = f"internal error ({type(failure).__name__})"
-        self._channel.send(Done(order.number, error, held))
+        self._channel.send(Done(order.number, error, kept))
 
     def _answered(self, order: Answer) -> None:
         future = self._questions.get(order.number)

@@ -15,7 +15,7 @@ from omnigraph.server.control import (
     ChannelClosed,
     Collected,
     Done,
-    HeldGraph,
+    KeptGraph,
     OpenedGraphs,
     Order,
     Refused,
@@ -45,7 +45,7 @@ class WorkerProcess:
         self._channel = channel
         self._on_ask = on_ask
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[tuple[HeldGraph, ...]]] = {}
+        self._waiting: dict[int, asyncio.Future[tuple[KeptGraph, ...]]] = {}
         loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[OpenedGraphs] = loop.create_future()
         # Nobody waits for a process that ends later.
@@ -93,7 +93,7 @@ class WorkerProcess:
         """Wait until it has opened its graphs; ``CannotServe`` if it does not."""
         return await asyncio.shield(self._opened)
 
-    async def order(self, create: Callable[[int], Order]) -> tuple[HeldGraph, ...]:
+    async def order(self, create: Callable[[int], Order]) -> tuple[KeptGraph, ...]:
         """Send an order and wait for its outcome; ``WorkerEnded`` if the process ends.
 
         Returns the graphs that stay as they are in a prepared generation.
@@ -102,7 +102,7 @@ class WorkerProcess:
             raise WorkerEnded
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[HeldGraph, ...]] = loop.create_future()
+        future: asyncio.Future[tuple[KeptGraph, ...]] = loop.create_future()
         self._waiting[number] = future
         self._channel.send(create(number))
         try:
@@ -134,7 +134,7 @@ class WorkerProcess:
                     case Refused():
                         self._set_opened(CannotServe(report.message))
                     case Done():
-                        self._answer(report.number, report.error, report.held)
+                        self._answer(report.number, report.error, report.kept)
                     case Collected():
                         self.last_families = report.families
                         self._answer(report.number, None)
@@ -156,12 +156,12 @@ class WorkerProcess:
         else:
             self._opened.set_exception(outcome)
 
-    def _answer(self, number: int, error: str | None, held: tuple[HeldGraph, ...] = ()) -> None:
+    def _answer(self, number: int, error: str | None, kept: tuple[KeptGraph, ...] = ()) -> None:
         future = self._waiting.get(number)
         if future is None or future.done():
             return
         if error is None:
-            future.set_result(held)
+            future.set_result(kept)
         else:
             future.set_exception(CannotServe(error))
 

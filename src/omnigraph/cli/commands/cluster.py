@@ -145,19 +145,59 @@ def run_cluster_plan(arguments: argparse.Namespace) -> int:
 
 def run_cluster_apply(arguments: argparse.Namespace) -> int:
     """Creates and migrates graphs, publishes queries and policies, and records all of it in the
-    ledger. Running it again completes what an interrupted apply left. Servers pick it up by
-    themselves.
+    ledger. Running it again completes what an interrupted apply left. Servers take it over by
+    themselves. With --server the files are sent, and the server applies them to its cluster.
     """
     from omnigraph.cluster.apply import apply_cluster
     from omnigraph.cluster.plan_file import read_plan
 
+    if arguments.server is not None:
+        return _apply_on_server(arguments)
     reviewed = None
     if arguments.plan is not None:
         reviewed = read_plan(files.read_text(arguments.plan).text, arguments.plan)
     report = apply_cluster(
         _bundle(arguments), Settings.from_environ(), actor=_actor(arguments), reviewed=reviewed
     )
-    return _show(arguments, report, cluster_lines.apply_lines(report))
+    return _show(arguments, report, cluster_lines.apply_lines(report.to_json()))
+
+
+def _apply_on_server(arguments: argparse.Namespace) -> int:
+    """Send the files; what is wrong with them is reported without the server."""
+    from omnigraph.cli.remote import connect
+    from omnigraph.cli.scopes import resolve_server
+    from omnigraph.client.server import unexpected_response
+    from omnigraph.cluster.diagnostics import DiagnosticLog
+    from omnigraph.cluster.reports import ApplyReport
+    from omnigraph.cluster.sent_bundle import files_to_send
+    from omnigraph.cluster.state_commands import no_state
+
+    if vars(arguments)["as"] is not None:
+        raise InputError("`--as` is not allowed on a served write: the token determines the actor")
+    operator, log, bundle = load_operator_config(), DiagnosticLog(), _bundle(arguments)
+    files_sent = files_to_send(bundle, arguments.config, log)
+    if not log.ok:
+        report = ApplyReport(bundle.name, None, None, no_state(), diagnostics=log.entries)
+        return _show(arguments, report, cluster_lines.apply_lines(report.to_json()))
+    body: dict[str, Any] = {"files": files_sent}
+    if arguments.plan is not None:
+        body["plan"] = files.read_text(arguments.plan).text
+    address = resolve_server(arguments.server, None, operator)
+    connection = connect(address, operator)
+    try:
+        deployment = connection.post("cluster", "apply", body=body, changes=True)
+    finally:
+        connection.close()
+    try:
+        applied = {**deployment["report"], "config_dir": bundle.name}
+        lines = list(cluster_lines.apply_lines(applied, str(deployment["id"])))
+    except (KeyError, TypeError, AttributeError):
+        raise unexpected_response(address.base) from None
+    if arguments.json:
+        terminal.show_json({**applied, "deployment": deployment["id"]})
+    else:
+        terminal.show_lines(lines)
+    return terminal.OK if applied["ok"] else terminal.FAILURE
 
 
 def run_cluster_approve(arguments: argparse.Namespace) -> int:

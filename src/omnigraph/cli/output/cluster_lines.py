@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.cluster.diagnostics import ClusterDiagnostic
 
 if TYPE_CHECKING:
-    from omnigraph.cluster.diagnostics import ClusterDiagnostic
     from omnigraph.cluster.diff import ResourceChange
     from omnigraph.cluster.drift import DriftReport
     from omnigraph.cluster.lock import LockRead
     from omnigraph.cluster.reports import (
-        ApplyReport,
         ApproveReport,
         PlanReport,
         StateReport,
@@ -93,23 +93,35 @@ def _policy_lines(report: PlanReport) -> Iterator[str]:
                 yield f"  {change['policy']}: {', '.join(names)} {verb} {what}"
 
 
-def apply_lines(report: ApplyReport) -> Iterator[str]:
-    if report.ok:
-        applied, waiting = report.applied_count, report.deferred_count
+def apply_lines(report: Mapping[str, Any], deployment: str | None = None) -> Iterator[str]:
+    """The lines of the JSON of a report, so that a served apply looks like a local one.
+
+    ``deployment`` is the id that a server gave it.
+    """
+    is_ok = report["ok"]
+    if is_ok:
+        applied, waiting = report["applied_count"], report["deferred_count"]
         yield f"cluster apply: {applied} applied, {waiting} deferred/blocked"
     else:
         yield "cluster apply failed"
-    for change in report.changes:
-        label = (change.disposition or "").capitalize()
-        reason = "" if change.reason is None else f": {change.reason}"
-        yield f"{_change_line(change)} [{label}{reason}]"
-    if report.ok:
-        converged, written = _word(report.is_converged), _word(report.is_written)
-        revision = report.state.revision
+    for change in report["changes"]:
+        suffix = " [bindings]" if change.get("binding_change") else ""
+        label = change.get("disposition", "").capitalize()
+        reason = f": {change['reason']}" if "reason" in change else ""
+        operation = change["operation"].capitalize()
+        yield f"  {operation} {change['resource']}{suffix} [{label}{reason}]"
+    if is_ok:
+        converged, written = _word(report["converged"]), _word(report["state_written"])
+        revision = report["state_observations"]["state_revision"]
         yield f"  state: revision {revision}, converged: {converged}, written: {written}"
-        if report.is_written:
+        if report["state_written"] and deployment is None:
             yield "  servers of this release pick it up by themselves, others on restart"
-    yield from _problems(report.diagnostics)
+    if deployment is not None:
+        yield f"  {'in force on the server, ' if is_ok else ''}deployment {deployment}"
+    for entry in report["diagnostics"]:
+        yield ClusterDiagnostic(
+            entry["code"], entry["path"], entry["message"], entry["severity"]
+        ).line
 
 
 def _word(value: bool) -> str:

@@ -41,7 +41,7 @@ class UnservedOutput(msgspec.Struct, frozen=True):
     message: str
 
 
-class HeldOutput(msgspec.Struct, frozen=True):
+class KeptOutput(msgspec.Struct, frozen=True):
     """How many graphs keep an earlier state for one reason."""
 
     code: str
@@ -67,8 +67,8 @@ class ReadinessOutput(msgspec.Struct, frozen=True):
     unserved: Count
     reasons: list[UnservedOutput]
     warnings: list[str]
-    held: Count = 0
-    held_reasons: list[HeldOutput] = []
+    kept: Count = 0
+    kept_reasons: list[KeptOutput] = []
     failure: ReloadFailureOutput | None = None
 
 

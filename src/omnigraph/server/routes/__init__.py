@@ -9,6 +9,7 @@ from __future__ import annotations
 from omnigraph.server.routes.agents import AGENT_ROUTES
 from omnigraph.server.routes.blobs import BLOB_ROUTES
 from omnigraph.server.routes.branching import BRANCH_ROUTES
+from omnigraph.server.routes.deploying import DEPLOYMENT_ROUTES
 from omnigraph.server.routes.evolving import PLAN_ROUTES
 from omnigraph.server.routes.history import HISTORY_ROUTES, ROW_ROUTES
 from omnigraph.server.routes.maintaining import JOB_ROUTES, MAINTENANCE_ROUTES
@@ -28,6 +29,7 @@ ROUTES: tuple[Route, ...] = (
     *HISTORY_ROUTES,
     *ROW_ROUTES,
     *BLOB_ROUTES,
+    *DEPLOYMENT_ROUTES,
     *PLAN_ROUTES,
     *MAINTENANCE_ROUTES,
     *JOB_ROUTES,
