@@ -176,6 +176,7 @@ def _start_of(pid: int) -> str | None:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        return f"{boot}/{fields[19]}"
+        # One that has ended may stay in the table for a moment.
+        return None if fields[0] in "ZX" else f"{boot}/{fields[19]}"
     except (OSError, IndexError):
         return None
