@@ -206,6 +206,8 @@ def test_a_broken_policy_of_the_server_keeps_everything(lab, server):
 
 
 def test_a_sent_configuration_is_in_force_everywhere_when_the_call_returns(lab, server):
+    lab.staff("kb", "ana, bo")
+    assert deploy(server, lab.files).status == 200
     for staff, status in (("ana", 404), ("ana, bo", 200)):
         lab.staff("kb", staff)
         answer = deploy(server, lab.files)
