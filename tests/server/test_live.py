@@ -410,6 +410,10 @@ def apply_under_readers(lab: LiveLab, server: ServerUnderTest, applies: int, cli
 
 
 def test_no_read_fails_while_policies_queries_and_schemas_change(lab, server):
+    lab.write("kb.pg", WIDER)
+    lab.write("queries/due.gq", DUE_DATES)
+    lab.staff("kb", "ana, bo")
+    assert deploy(server, lab.files).json["in_force"] is True
     assert apply_under_readers(lab, server, 6, 50) > 100
 
 
