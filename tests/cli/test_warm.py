@@ -37,6 +37,7 @@ from omnigraph.settings import environment_of
 from tests.sampling import rotating
 
 pytestmark = [
+    pytest.mark.rotates(2),
     pytest.mark.skipif(sys.platform != "linux", reason="the warm process needs Linux"),
     pytest.mark.own_process("it has warm processes of its own"),
 ]

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.rotates(2)
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PYRIGHT = ROOT / ".venv" / "pyright" / "node_modules" / ".bin" / "pyright"

@@ -16,6 +16,8 @@ from tests.crash.test_crash_init import INITS
 from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(2)
+
 Get = Callable[[Scenario], Ready]
 BOUNDARIES = 3
 """At the boundaries of so many scenarios a quick run dies, ..."""

@@ -17,6 +17,8 @@ from tests.crash.scenarios import SCENARIOS, Ready, Scenario
 from tests.crash.survival import State
 from tests.rotation import sample
 
+pytestmark = pytest.mark.rotates(2)
+
 Get = Callable[[Scenario], Ready]
 CLEANUP = next(scenario for scenario in SCENARIOS if scenario.operation is operations.clean_up)
 HARD_DROP = next(s for s in SCENARIOS if s.operation is operations.apply_drop)

@@ -23,6 +23,8 @@ from tests.faults.readers import READERS, Answer
 from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(2)
+
 QUICK_CASES = 5
 QUICK_WRITES = 4
 

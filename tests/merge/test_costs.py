@@ -17,6 +17,8 @@ from omnigraph import Graph
 from omnigraph.merge.changes import find_changes
 from tests.commit.file_calls import CallCounter
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = "node P { name: String @key  age: I32? }\nnode Q { name: String @key }"
 SMALL, LARGE = (6, 20), (30, 400)
 """How many parts a table has, and how many rows each of them."""

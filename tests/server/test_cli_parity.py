@@ -24,6 +24,8 @@ from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 from tests.server.serving import serving
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = PLAIN_SCHEMA.replace("  tags:", "  photo: Blob?\n  tags:")
 FORMATS = ("table", "kv", "csv", "jsonl", "json")
 PEOPLE = "query q() { match { $p: Person } return { $p.name, $p.age, $p.tags } order { $p.name } }"

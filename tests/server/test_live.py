@@ -22,7 +22,7 @@ from omnigraph.errors import InputError
 from tests.cluster.lab import DUE_DATES, SCHEMA, WIDER, Lab
 from tests.server.processes import Answer, ServerUnderTest, is_alive, until
 
-pytestmark = pytest.mark.xdist_group("live cluster")
+pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("live cluster")]
 
 PROGRAMS = Path(sys.executable).parent
 TOKENS = {"ana": "ana-secret-1", "bo": "bo-secret-2", "cy": "cy-secret-3"}

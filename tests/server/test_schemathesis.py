@@ -20,6 +20,11 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from omnigraph.server.openapi import document
 from tests.server.serving import PEOPLE, QUERIES, Server, open_served, serving
 
+# Jobs of the server run in this process, and draw random numbers while requests are generated.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning"
+)
+
 # Longer than what is generated: random tokens are tried too.
 TOKEN = "a-token-that-nobody-guesses"
 # The harness listens on a loopback address, where metrics need no token.

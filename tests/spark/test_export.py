@@ -22,6 +22,8 @@ from omnigraph.write.export import Export
 from tests.spark.inputs import Pickling, in_process
 from tests.spark.test_frames import SCHEMA, people
 
+pytestmark = pytest.mark.rotates(2)
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:

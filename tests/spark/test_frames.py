@@ -19,6 +19,8 @@ from omnigraph.spark import SparkEngine, SparkGraph
 from tests.rotation import rotation
 from tests.spark.inputs import content
 
+pytestmark = pytest.mark.rotates(2)
+
 _OWN_ID = re.compile("01[0-9A-Z]{24}")
 SEEDS = 4
 MORE_SEEDS = 40

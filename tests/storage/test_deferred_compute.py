@@ -9,6 +9,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.rotates(2)
+
 DESCRIBE = """
 import inspect, json, sys, warnings
 warnings.simplefilter("ignore")

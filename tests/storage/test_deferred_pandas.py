@@ -14,6 +14,8 @@ import pytest
 
 from omnigraph import Graph
 
+pytestmark = pytest.mark.rotates(3)
+
 pytest.importorskip("pandas")
 
 OURS = "omnigraph.storage.tables.datasets"
