@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from omnigraph.server.listener import Listener, _JoinedWrites
+from omnigraph.server.listener import Listener
 
 PATIENCE = 60.0
 """Seconds until something counts as hung; far more than it takes."""
@@ -50,24 +50,3 @@ def test_a_drain_ends_though_a_connection_was_accepted_in_the_moment_of_the_stop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loops:
         loops.run(scenario())
-
-
-def test_a_client_that_leaves_before_its_response_is_sent_is_not_a_fault():
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        faults: list[dict[str, Any]] = []
-        loop.set_exception_handler(lambda _, fault: faults.append(fault))
-        own, client = socket.socketpair()
-        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, own)
-        joined = _JoinedWrites(transport, loop)
-        client.close()
-        async with asyncio.timeout(PATIENCE):
-            while not transport.is_closing():
-                await asyncio.sleep(0.001)
-        joined.write(b"late")
-        # Sent in the next turn of the loop.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert faults == []
-
-    uvloop.run(scenario())

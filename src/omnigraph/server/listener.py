@@ -34,42 +34,6 @@ _LOOK_SECONDS = 0.02
 _LINGER_SECONDS = 1.0
 
 
-class _JoinedWrites:
-    """A transport that sends what is written in one turn of the event loop by one system call.
-
-    The head and the body of a response are written apart.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._pieces: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if not self._pieces:
-            self._loop.call_soon(self._flush)
-        self._pieces.append(data)
-
-    def _flush(self) -> None:
-        if self._pieces:
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-            # The client may have left since it was written.
-            if not self._transport.is_closing():
-                self._transport.write(data)
-
-    def write_eof(self) -> None:
-        self._flush()
-        self._transport.write_eof()
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 class _Connection(HttpToolsProtocol):
     """A connection whose requests have a bounded head, and whose refusals are JSON."""
 
@@ -82,7 +46,7 @@ class _Connection(HttpToolsProtocol):
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(transport)
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
