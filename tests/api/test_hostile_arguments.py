@@ -22,8 +22,6 @@ from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.types import PropType, Scalar
 from tests.server.serving import serving
 
-pytestmark = pytest.mark.rotates(3)
-
 SCHEMA = """
 node Person {
   name: String @key

@@ -39,8 +39,8 @@ READ = "query q() { match { $p: Person } return { $p.name } }"
 WRITE = 'query w() { insert Person { name: "New" } }'
 SERVED = ("alias", "graphs list")
 """Their work is tested beside a server, in test_remote."""
-STARTING = ("warm start", "warm stop")
-"""Their work is tested with a process of their own, in test_warm."""
+STARTING = ("warm start", "warm stop", "serve", "mcp")
+"""Their work is tested with processes of their own: test_warm, server/test_serve, tests/mcp."""
 PROCESSES = 2
 """So many commands are processes in a quick run, for each way to end."""
 NOTHING: tuple[str, ...] = ()
@@ -281,6 +281,8 @@ CASES = {
         ("lab", "--json"), ("lab2",), ("server", "credentials_path", "declared"), stdin=b"token\n"
     ),
     "logout": Case(("lab", "--json"), None, ("server", "credentials_path")),
+    "serve": Case(("g.omni",), ("--store", "no.omni")),
+    "mcp": Case(("g.omni",), ("--store", "no.omni")),
     "warm start": Case(("--json",), ("--graph", "g")),
     "warm status": Case(("--json",), ("--graph", "g"), ("running",)),
     "warm stop": Case(("--json",), ("--graph", "g")),
@@ -352,6 +354,7 @@ def make_cluster(directory: Path) -> None:
         (directory / "__cluster" / "lock.json").write_text(json.dumps(lock))
 
 
+@pytest.mark.rotates(1)
 def test_every_command_has_a_case():
     assert set(CASES) == set(commands())
     for name, has_json in commands().items():

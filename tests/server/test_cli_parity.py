@@ -529,6 +529,7 @@ def test_a_session_of_blobs(changed):
 # -- the table of commands ------------------------------------------------------------------------
 
 
+@pytest.mark.rotates(1)
 def test_every_command_that_is_served_is_compared():
     """No command that works through a server is left out above."""
     text = Path(__file__).read_text("utf-8")
