@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from tests.rotation import VARIABLE, rotation
@@ -42,6 +45,18 @@ settings.load_profile("ci")
 # program of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests only where there are prompts: every process of a run looks."""
+    collectors = yield
+    without = [each for each in collectors if not isinstance(each, DoctestModule)]
+    if len(without) < len(collectors) and b">>> " not in file_path.read_bytes():
+        return without
+    return collectors
 
 
 def pytest_report_header() -> str:
