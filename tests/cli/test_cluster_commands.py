@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.desk import Desk
-from tests.cluster.lab import DUE, POLICY, WIDER, Lab
+from tests.cluster.lab import DUE, DUE_DATES, POLICY, WIDER, Lab
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,8 +46,11 @@ def test_the_plan_of_a_change_of_everything(desk, lab):
     assert cluster(desk, "plan").splitlines() == [
         "cluster plan: 9 change(s), 1 approval gate(s)",
         "  Update graph.kb",
+        "    affects policy.kb-rules, schema.kb",
         "  Create graph.new",
+        "    affects policy.kb-rules",
         "  Delete graph.old",
+        "    blocked: approval_required",
         "  Update policy.kb-rules [bindings]",
         "  Delete query.kb.due",
         "  Create query.kb.open",
@@ -58,10 +61,41 @@ def test_the_plan_of_a_change_of_everything(desk, lab):
         "    node:Task: 1 row(s)",
         "  Create schema.new",
         "  Delete schema.old",
+        "    blocked: approval_required",
         "  needs approval: graph.old (deletes the graph and all of its data)",
         "  policy.kb-rules: bound to graph.kb, graph.new, formerly graph.kb",
         "  policy.kb-rules: ana, cy gain change on other branches",
         "  policy.kb-rules: ana, bo lose read, read_history",
+    ]
+
+
+def test_the_plan_names_what_a_change_reaches(desk, lab):
+    """A provider with its graphs, and a schema with the queries that break or stay."""
+    provider = "providers: {embedding: {main: {kind: mock, model: a}}}\n"
+    lab.edit("cluster.yaml", "graphs:", f"{provider}graphs:")
+    lab.edit("cluster.yaml", "queries: queries/", "queries: queries/\n    embedding_provider: main")
+    lab.write("kb.pg", WIDER)
+    lab.write("queries/due.gq", DUE_DATES)
+    lab.write("queries/names.gq", DUE.replace("due", "names"))
+    lab.applied()
+    lab.edit("cluster.yaml", "model: a", "model: b")
+    lab.edit("kb.pg", "due: Date?", 'until: Date? @rename_from("due")')
+    lab.write("queries/due.gq", DUE_DATES.replace("$t.due", "$t.until"))
+    assert cluster(desk, "plan").splitlines() == [
+        "cluster plan: 4 change(s), 0 approval gate(s)",
+        "  Update graph.kb",
+        "    affects policy.kb-rules, query.kb.due, query.kb.names, schema.kb",
+        "  Update provider.embedding.main",
+        "    other settings of the provider",
+        "    affects graph.kb",
+        "  Update query.kb.due",
+        "  Update schema.kb",
+        '    {"kind": "rename_property", "type_kind": "node", "type_name": "Task", "from": "due", '
+        '"to": "until"}',
+        "    node:Task: 0 row(s)",
+        "    affects query.kb.due, query.kb.names",
+        "  breaks query.kb.due (changed by this plan): due.gq:1:52: type error: T6: type `Task` "
+        "has no property `due`",
     ]
 
 

@@ -47,9 +47,16 @@ def plan_lines(report: PlanReport) -> Iterator[str]:
         return
     changes, gates = len(report.changes), len(report.gates)
     yield f"cluster plan: {changes} change(s), {gates} approval gate(s)"
+    affected = _affected(report)
     for change in report.changes:
         yield _change_line(change)
         yield from _migration_lines(change)
+        if change.metadata == "embedding_profile":
+            yield "    other settings of the provider"
+        if change.disposition in ("blocked", "deferred"):
+            yield f"    {change.disposition}: {change.reason}"
+        if change.resource in affected:
+            yield f"    affects {', '.join(affected[change.resource])}"
     if not report.changes:
         yield "  no changes"
     for gate in report.gates:
@@ -60,6 +67,16 @@ def plan_lines(report: PlanReport) -> Iterator[str]:
         yield f"  breaks {query['query']}{suffix}: {query['message']}"
     yield from _policy_lines(report)
     yield from _problems(report.diagnostics)
+
+
+def _affected(report: PlanReport) -> dict[str, list[str]]:
+    """What depends on each change; what comes or goes by the same plan has a line of its own."""
+    own = {change.resource for change in report.changes if change.operation != "update"}
+    affected = {
+        entry.resource: [address for address in entry.affected if address not in own]
+        for entry in report.blast
+    }
+    return {resource: addresses for resource, addresses in affected.items() if addresses}
 
 
 def _migration_lines(change: ResourceChange) -> Iterator[str]:
