@@ -28,6 +28,7 @@ _ID = "01KAF2Q3V4W5X6Y7Z8A9B0C1D2"
 _MOMENT = "2026-11-16 12:00:00 UTC"
 _MICROS = "1763294400000000"
 _LEDGER = f"sha256:{'5e' * 32}"
+_SERVER = "from omnigraph.cli.server_program import main; raise SystemExit(main())"
 _FENCE = re.compile(r"^```([\w-]*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -79,9 +80,11 @@ def query_names(text: str) -> list[str]:
 
 
 def run(command: str, directory: Path) -> str:
-    """What a line of a shell prints, on both streams; ``omnigraph`` is that of this tree."""
-    program = f"{shlex.quote(sys.executable)} -m omnigraph.cli"
-    line = re.sub(r"(^|\| |; |^[A-Z_]+=\S+ )omnigraph\b", rf"\1{program}", command)
+    """What a line of a shell prints, on both streams; the programs are those of this tree."""
+    python = shlex.quote(sys.executable)
+    start = r"(^|\| |; |^[A-Z_]+=\S+ )"
+    line = re.sub(rf"{start}omnigraph-server\b", rf"\1{python} -c '{_SERVER}'", command)
+    line = re.sub(rf"{start}omnigraph\b", rf"\1{python} -m omnigraph.cli", line)
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=directory,

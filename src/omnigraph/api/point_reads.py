@@ -6,12 +6,11 @@ answers it in its event loop, where nothing may be read, built or waited for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from omnigraph.api.handle import Handle, SnapshotContext
 from omnigraph.api.query import first_rows, run_query
-from omnigraph.commit.history import SnapshotRef
 from omnigraph.lang.query import typed
 from omnigraph.lang.types import PropType, Scalar
 from omnigraph.plan.nodes import NodeScan
@@ -33,17 +32,17 @@ class NewestResult(NamedTuple):
 
 def query_newest(
     handle: Handle,
-    branch: str,
+    find: Callable[[], SnapshotContext],
     source: str,
     name: str | None,
     params: Mapping[str, Any] | None,
     limits: Limits,
 ) -> NewestResult:
-    """Run a query that reads in this process, on the newest state of a branch."""
+    """Run a query that reads in this process, on the state that ``find`` returns."""
     contexts: list[SnapshotContext] = []
 
     def resolve() -> SnapshotContext:
-        contexts.append(handle.read(SnapshotRef(branch)))
+        contexts.append(find())
         return contexts[-1]
 
     result = run_query(handle, resolve, source, name, params, limits, "local", None)

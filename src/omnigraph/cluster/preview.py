@@ -64,8 +64,8 @@ def broken_queries(
 ) -> Iterator[dict[str, Any]]:
     """Applied queries that do not fit the new schema of their graph.
 
-    Between the migration and the next start of a server, a server still has them. ``replaced`` says
-    whether the same plan changes or deletes the query.
+    Servers have them until they take over the new ledger. ``replaced`` says whether the same plan
+    changes or deletes the query.
     """
     altered = {change.resource for change in changes if kind_of(change.resource) == "query"}
     for change in changes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ _KINDS: dict[str, str] = {
     WriterKind.ENSURE_INDICES: "indexes",
     WriterKind.OPTIMIZE: "optimize",
 }
+_KEEP_ROWS = {WriterKind.SCHEMA_APPLY, WriterKind.ENSURE_INDICES, WriterKind.OPTIMIZE}
 
 
 def commit_of(row: CommitRow) -> Commit:
@@ -154,6 +156,24 @@ def first_parents(store: GraphStore, branch: str | None, commit_id: str | None) 
         chain.append(commits[commit_id])
         commit_id = chain[-1].parent
     return chain[::-1]
+
+
+def states_before_schema_changes(
+    store: GraphStore, snapshot: Snapshot
+) -> Iterator[tuple[str, str]]:
+    """The newest schema changes of a state, each with the commit before it, newest first.
+
+    All these states have the same rows: it ends at a commit that may have changed a row.
+    """
+    row, manifest = snapshot.head, store.manifest(snapshot.branch)
+    while row is not None and row.parent is not None and _keeps_rows(row):
+        yield row.commit_id, row.parent
+        row = manifest.commit(row.parent)
+
+
+def _keeps_rows(row: CommitRow) -> bool:
+    is_plain = row.merged_parent is None and ROLLED_BACK not in row.extra
+    return is_plain and row.extra.get(WRITER) in _KEEP_ROWS
 
 
 def missing_commit(commit_id: str) -> CommitNotFound:

@@ -88,6 +88,12 @@ class Toolbox:
             return None
         return "write" if self._context.queries[stored].is_mutation else "read"
 
+    def query_of(self, name: str) -> str | None:
+        """The stored query that a tool of the actor runs."""
+        stored = self._stored_names.get(name)
+        is_own = name in self._own or stored is None or not may_invoke(self._context, stored)
+        return None if is_own else stored
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no tool for the actor."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -24,6 +25,7 @@ from omnigraph.server.calls import JSON, Call, Headers, Reply
 from omnigraph.server.handlers.tooling import called_tool, context_of
 from omnigraph.server.handlers.writing import note_commit
 from omnigraph.server.request_log import ERROR
+from omnigraph.server.switching import check_generation
 
 T = TypeVar("T")
 _SERVED = "omnigraph.agent_call"
@@ -98,6 +100,9 @@ async def answer(call: Call) -> Reply:
     """Answer one message."""
     context, tool = context_of(call), called_tool(call.body)
     kind = _kind_of(context, tool)
+    query = None if tool is None else Toolbox(context).query_of(tool)
+    if query is not None:
+        await call.process.lanes.read(partial(check_generation, call, query))
     served = ServedCall(call, context, tool, await _admit(call, kind == "write"))
     if kind is not None:
         call.process.log.event(

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from omnigraph.errors import Cancelled, OmniGraphError, PolicyDenied, ServerUnavailable
 from omnigraph.escaping import escape
 from omnigraph.identity import Identity
-from omnigraph.server import bodies, heads
+from omnigraph.server import bodies, heads, waiting
 from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft, SpooledBody, read_body, spool_body
 from omnigraph.server.calls import Call, Reply, RequestHeaders, Wait, prefers_async
@@ -36,10 +36,9 @@ from omnigraph.server.request_kinds import kind_of, label_method, query_of
 from omnigraph.server.request_log import ERROR
 from omnigraph.server.routes import ROUTES, Lane, Route
 from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
-from omnigraph.server.waiting import wait_for_commit
+from omnigraph.server.switching import COMMIT, GenerationBehind
 
 T = TypeVar("T")
-COMMIT = "omnigraph-commit"
 _LEFT = 499
 _NOT_MODIFIED = 304
 
@@ -171,7 +170,7 @@ class _Exchange:
             scope, receive = replayed(self._scope, call, self._receive)
             await self._process.forwarder(scope, receive, self._count_status)
             return
-        await self._respond(await self._handle(route, call, lane))
+        await self._respond(await self._reply_fitting(route, call, lane))
 
     # -- checks ------------------------------------------------------------------------------
 
@@ -256,6 +255,15 @@ class _Exchange:
 
     # -- the work ----------------------------------------------------------------------------
 
+    async def _reply_fitting(self, route: Route, call: Call, lane: Lane) -> Reply:
+        """Let the generation answer that fits the schema of the graph."""
+        while True:
+            try:
+                return await self._handle(route, call, lane)
+            except GenerationBehind as behind:
+                call = await waiting.call_after_switch(call, behind.seconds, self._leaves)
+                self._call, self._served, self._identity = call, call.served, call.identity
+
     async def _handle(self, route: Route, call: Call, lane: Lane) -> Reply:
         if lane == "inline":
             reply = route.handler(call)
@@ -302,10 +310,10 @@ class _Exchange:
         return reply
 
     async def _wait(self, call: Call, wait: Wait) -> bool:
-        """See ``wait_for_commit``; the time does not count as that of the request."""
+        """See ``waiting.wait_for_commit``; the time does not count as that of the request."""
         started = time.perf_counter()
         try:
-            return await wait_for_commit(call, wait, self._leaves)
+            return await waiting.wait_for_commit(call, wait, self._leaves)
         finally:
             self._waited += time.perf_counter() - started
 

@@ -6,10 +6,12 @@ started finish on the generation they started with; open graphs are shared betwe
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
@@ -33,6 +35,7 @@ from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.request_log import RequestLog
 from omnigraph.server.stored_queries import ServedQueries
+from omnigraph.server.switching import SchemaFit
 
 if TYPE_CHECKING:
     from omnigraph.lang.schema.catalog import Catalog
@@ -92,6 +95,7 @@ class ServedGraph:
         self.graph_id = graph_id
         self.graph = graph
         self.queries = queries
+        self.fit = SchemaFit(queries)
         self.uri = graph.uri
         self._invoked = Graph(graph._handle.with_queries(queries))
         self.cursor_keys = StoredCursorKeys(graph._handle.store.objects)
@@ -204,15 +208,27 @@ class ServerProcess:
         """The requests that wait for a commit."""
         self.reload_failure: ReloadFailure | None = None
         """Why the last reload failed, so that an older state is in force."""
+        self._switching = asyncio.Event()
 
     def swap(self, state: ServerState) -> None:
         """Put a new generation in force."""
         self.state = state
-        self.commit_news.wake()
+        self._wake()
+
+    async def await_switch(self, seconds: float) -> None:
+        """Return when another generation is in force, the process ends, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._switching.wait()
 
     def begin_drain(self) -> None:
         """End whatever waits: the process ends soon."""
         self.is_draining = True
+        self._wake()
+
+    def _wake(self) -> None:
+        switched, self._switching = self._switching, asyncio.Event()
+        switched.set()
         self.commit_news.wake()
 
 

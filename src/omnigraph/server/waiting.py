@@ -1,14 +1,17 @@
-"""Waits for a commit in place of one request, for as long as the request may still be answered."""
+"""Waits in place of one request: for a commit, or for the generation that can answer it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
+from omnigraph.errors import ServerUnavailable
 from omnigraph.server import heads
 from omnigraph.server.bodies import ClientLeft
 from omnigraph.server.calls import Call, Wait
 from omnigraph.server.errors import RequestRefused
+from omnigraph.server.lanes import ReadCancel
 
 
 async def wait_for_commit(call: Call, wait: Wait, leaves: Callable[[], Awaitable[None]]) -> bool:
@@ -33,6 +36,35 @@ async def wait_for_commit(call: Call, wait: Wait, leaves: Callable[[], Awaitable
         waiting.cancel()
         leaving.cancel()
     return process.is_draining or not await _is_still_known(call)
+
+
+async def call_after_switch(
+    call: Call, seconds: float, leaves: Callable[[], Awaitable[None]]
+) -> Call:
+    """The same request to the next generation, authorised by it; at the latest after a time."""
+    process = call.process
+    if process.state is call.state:
+        switching = asyncio.ensure_future(process.await_switch(seconds))
+        leaving = asyncio.ensure_future(leaves())
+        try:
+            await asyncio.wait({switching, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not switching.done():
+                raise ClientLeft
+        finally:
+            switching.cancel()
+            leaving.cancel()
+    if process.is_draining:
+        raise ServerUnavailable("the server is ending", hint="repeat the request")
+    state, route, headers = process.state, call.route, call.headers
+    identity = await heads.authenticate(headers, state.tokens)
+    served = heads.find_graph(state, call.path["graph_id"], identity)
+    before = route.lane_for(call.state.access, call.identity, call.served, call.path)
+    if route.lane_for(state.access, identity, served, call.path) != before:
+        raise ServerUnavailable("the stored query has changed", hint="repeat the request")
+    cancel = ReadCancel(state.config.limits.timeout)
+    again = replace(call, state=state, identity=identity, served=served, cancel=cancel)
+    route.authorize(again)
+    return again
 
 
 async def _is_still_known(call: Call) -> bool:

@@ -13,7 +13,7 @@ from omnigraph.api.paging import PagedRead, Resolve, branch_state, fixed_state, 
 from omnigraph.api.point_reads import NewestResult, find_in_memory, query_newest
 from omnigraph.api.query import run_query
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.commit.history import missing_commit
+from omnigraph.commit.history import SnapshotRef, missing_commit
 from omnigraph.commit.rows import FORMAT_VERSION
 from omnigraph.errors import CommitNotFound, InputError, OmniGraphError
 from omnigraph.lang.diagnostics import Source
@@ -35,6 +35,7 @@ from omnigraph.server.row_replies import (
     row_type,
     rows_reply,
 )
+from omnigraph.server.switching import readable_state
 
 MAIN = "main"
 PAGE_ROWS = 1_000
@@ -100,13 +101,20 @@ def run_read(
         on_row_cap = partial(call.require, "export", branch, query=stored)
     query = request.query, request.name, request.params
     if snapshot is None:
-        newest = query_newest(handle, branch, *query, limits)
+        newest = query_newest(handle, partial(_newest, call, branch, stored), *query, limits)
     else:
         resolve = partial(fixed_state(snapshot._context), None)
         result = run_query(handle, resolve, *query, limits, "local", None)
         newest = NewestResult(result, snapshot.commit_id)
     rows = Rows(newest.result, newest.commit_id, None, waited, on_row_cap)
     return rows_reply(call, rows, content_type, is_frozen=is_frozen)
+
+
+def _newest(call: Call, branch: str, stored: str | None) -> SnapshotContext:
+    """The state of a branch that is to be read."""
+    if stored is not None:
+        return readable_state(call, stored, branch)
+    return call.graph._handle.read(SnapshotRef(branch))
 
 
 def _may_export(call: Call, branch: str, stored: str | None) -> bool:
@@ -119,7 +127,7 @@ def _page(call: Call, request: QueryRequest, content_type: str, stored: str | No
     """One page of the rows, from the state of the first page."""
     handle = call.graph._handle
     if request.snapshot is None:
-        resolve = _following(call, branch_state(handle, request.branch or MAIN))
+        resolve = _following(call, request.branch or MAIN, stored)
     else:
         snapshot = snapshot_of(call, None, request.snapshot, query=stored)
         resolve = fixed_state(snapshot._context)
@@ -136,15 +144,16 @@ def _page(call: Call, request: QueryRequest, content_type: str, stored: str | No
     return rows_reply(call, rows, content_type)
 
 
-def _following(call: Call, resolve: Resolve) -> Resolve:
+def _following(call: Call, branch: str, stored: str | None) -> Resolve:
     """Finds a commit that another process has made, though the storage lists it late."""
+    resolve = branch_state(call.graph._handle, branch)
 
     def find(commit: str | None) -> SnapshotContext:
+        if commit is None:
+            return _newest(call, branch, stored)
         try:
             return resolve(commit)
         except CommitNotFound:
-            if commit is None:
-                raise
             call.serving.see(commit)
             return resolve(commit)
 

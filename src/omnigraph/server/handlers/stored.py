@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph.api.stored_queries import RegisteredQuery
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, QueryBroken
 from omnigraph.identity import Identity
 from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
@@ -14,6 +14,7 @@ from omnigraph.server.handlers.writing import change_reply, conditions_of
 from omnigraph.server.models.requests import InvokeStoredQueryRequest, QueryRequest
 from omnigraph.server.state import Decisions, ServedGraph
 from omnigraph.server.stored_queries import show_query
+from omnigraph.server.switching import check_generation
 
 _DEPRECATED: Headers = (("deprecation", "true"),)
 
@@ -104,13 +105,19 @@ def _invoke(call: Call, stored: RegisteredQuery) -> Reply:
 
 def _invoke_mutation(call: Call, stored: RegisteredQuery) -> Reply:
     request, conditions = _request(call), conditions_of(call)
-    receipt = call.graph.queries.invoke_mutation(
-        stored.name,
-        request.params,
-        request.branch or MAIN,
-        if_commit=conditions.if_commit,
-        idempotency_key=conditions.idempotency_key,
-    )
+    check_generation(call, stored.name, only_policy=True)
+    try:
+        receipt = call.graph.queries.invoke_mutation(
+            stored.name,
+            request.params,
+            request.branch or MAIN,
+            if_commit=conditions.if_commit,
+            idempotency_key=conditions.idempotency_key,
+        )
+    except QueryBroken:
+        # It was not begun, so it can be run by the generation that fits the schema.
+        check_generation(call, stored.name)
+        raise
     return change_reply(call, stored.name, receipt)
 
 

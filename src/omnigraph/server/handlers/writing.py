@@ -35,11 +35,11 @@ from omnigraph.server.models.responses import (
     SchemaApplyOutput,
 )
 from omnigraph.server.request_log import WARNING
+from omnigraph.server.switching import COMMIT
 from omnigraph.write.load.job import LoadMode
 
 IF_COMMIT = "omnigraph-if-graph-commit"
 IDEMPOTENCY_KEY = "idempotency-key"
-COMMIT = "omnigraph-commit"
 _LONGEST_KEY = 200
 
 
