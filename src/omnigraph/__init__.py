@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from omnigraph.progress import OnProgress, Progress
     from omnigraph.read.limits import Cancel
     from omnigraph.remote.async_blobs import AsyncRemoteBlobs
+    from omnigraph.remote.async_deployments import AsyncRemoteDeployments
     from omnigraph.remote.async_graph import AsyncRemoteGraph, connect_async
     from omnigraph.remote.async_history import AsyncRemoteChanges, AsyncRemoteTags
     from omnigraph.remote.async_maintenance import (
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
     )
     from omnigraph.remote.async_snapshot import AsyncRemoteSnapshot
     from omnigraph.remote.blobs import RemoteBlobs
+    from omnigraph.remote.deployments import Deployment, RemoteDeployments
     from omnigraph.remote.graph import RemoteGraph
     from omnigraph.remote.history import RemoteChanges, RemoteTags
     from omnigraph.remote.jobs import Job, RemoteJobs
@@ -175,6 +177,8 @@ _NAMES = {
     "remote.snapshot": "RemoteSnapshot",
     "remote.blobs": "RemoteBlobs",
     "remote.jobs": "RemoteJobs Job",
+    "remote.deployments": "RemoteDeployments Deployment",
+    "remote.async_deployments": "AsyncRemoteDeployments",
     "remote.maintenance": "RemoteIndexes RemoteEmbeddings RemoteMaintenance",
     "remote.async_blobs": "AsyncRemoteBlobs",
     "remote.history": "RemoteChanges RemoteTags",
@@ -264,10 +268,12 @@ __all__ += [
 __all__ += ["connect", "RemoteGraph", "RemoteSnapshot", "RemoteBranches", "RemoteSchema"]
 __all__ += ["RemoteTags", "RemoteChanges", "AsyncRemoteTags", "AsyncRemoteChanges"]
 __all__ += ["RemoteQueries", "RemoteBlobs", "RemoteIndexes", "RemoteEmbeddings"]
-__all__ += ["RemoteMaintenance", "RemoteJobs", "Job", "connect_async", "AsyncRemoteGraph"]
+__all__ += ["RemoteMaintenance", "RemoteJobs", "Job", "RemoteDeployments", "Deployment"]
+__all__ += ["connect_async", "AsyncRemoteGraph"]
 __all__ += ["AsyncRemoteSnapshot", "AsyncRemoteBranches", "AsyncRemoteSchema"]
 __all__ += ["AsyncRemoteQueries", "AsyncRemoteBlobs", "AsyncRemoteIndexes"]
 __all__ += ["AsyncRemoteEmbeddings", "AsyncRemoteMaintenance", "AsyncRemoteJobs"]
+__all__ += ["AsyncRemoteDeployments"]
 __all__ += ["GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
 __all__ += ["QueriesLike"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]

@@ -237,6 +237,9 @@ CASES = {
         ("--config", "done", "no-plan.json"),
         ("ok", "config_dir", "actor", "desired_revision", "state_observations", "changes"),
     ),
+    "cluster deployments": Case(
+        ("--config", "done", "--json"), ("01NO", "--config", "done"), ("deployments",)
+    ),
     "cluster approve": Case(
         ("graph.kb", "--config", "less", "--as", "ana", "--json"),
         ("graph.kb", "--config", "less"),

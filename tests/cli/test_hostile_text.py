@@ -320,6 +320,11 @@ CASES: dict[str, list[tuple[str, ...]]] = {
         ("--config", "lab", "<NAME>.no"),
         ("--config", "broken"),
     ],
+    "cluster deployments": [
+        ("--config", "lab", "<TEXT>"),
+        ("--config", "<NAME>.no"),
+        ("--config", "lab", "--server", "<TEXT>"),
+    ],
     "cluster status": [("--config", "lab"), ("--config", "<NAME>.no")],
     "cluster refresh": [("--config", "lab"), ("--config", "broken")],
     "cluster drift": [("--config", "lab"), ("--config", "broken")],

@@ -67,6 +67,8 @@ def child(kind: str, root: Root) -> Iterator[None]:
 class Bucket:
     """A cluster before the command, to be put back before each death."""
 
+    child = staticmethod(child)
+
     def __init__(self, kind: str, s3: S3) -> None:
         self.kind = kind
         self.port = int(s3.endpoint.rpartition(":")[2])
@@ -103,19 +105,22 @@ class Bucket:
         fault = Fault(Action.DELAY, at=at, seconds=HOURS)
         with S3Proxy(self.port) as proxy:
             root = self.location.through(proxy.endpoint)
-            pid = family.at_gate(functools.partial(child, self.kind), root)
+            pid = family.at_gate(functools.partial(self.child, self.kind), root)
             proxy.reset()
             proxy.plan(fault)
             is_killed = family.kill_or_end(pid, fault)
             proxy._server.close_connections()
         return is_killed
 
-    def check(self) -> None:
-        """The next apply completes the work, without anybody's help."""
-        # Time passes: nobody renews the leases of the dead.
+    def expire_leases(self) -> None:
+        """Time passes: nobody renews the leases of the dead."""
         for name, _ in list(self.objects.files_below("graphs")):
             if name.endswith(".lease"):
                 self.objects.delete(name)
+
+    def check(self) -> None:
+        """The next apply completes the work, without anybody's help."""
+        self.expire_leases()
         bundle = configuration(self.kind)
         report = apply_cluster(bundle, self.settings, root=self.uri, actor="bo")
         assert (report.ok, report.is_converged) == (True, True), report.diagnostics

@@ -77,6 +77,7 @@ def test_the_async_client_has_the_same_methods():
         (omnigraph.RemoteEmbeddings, omnigraph.AsyncRemoteEmbeddings, set()),
         (omnigraph.RemoteMaintenance, omnigraph.AsyncRemoteMaintenance, {"backup"}),
         (omnigraph.RemoteJobs, omnigraph.AsyncRemoteJobs, set()),
+        (omnigraph.RemoteDeployments, omnigraph.AsyncRemoteDeployments, set()),
     ]
     for sync, twin, without in pairs:
         # What a constructor sets is not a member of the class.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import os
 import shutil
@@ -16,10 +18,12 @@ from typing import Any
 
 import pytest
 
+import omnigraph
 from omnigraph.cluster.diagnostics import DiagnosticLog
 from omnigraph.cluster.sent_bundle import files_to_send, received_bundle
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFound, PolicyDenied
 from tests.cluster.lab import DUE_DATES, SCHEMA, WIDER, Lab
+from tests.cluster.ledgers import ULID
 from tests.server.processes import Answer, ServerUnderTest, is_alive, until
 
 pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("live cluster")]
@@ -284,15 +288,20 @@ def test_what_is_wrong_is_said_with_file_line_and_field(lab, server):
     assert (too_few.status, too_few.json["details"]["field"]) == (400, "files")
 
 
-def omnigraph(lab: LiveLab, *arguments: str) -> tuple[int, str]:
+def command(lab: LiveLab, *arguments: str, actor: str = "ana") -> tuple[int, str]:
+    """What ``omnigraph cluster`` prints."""
     environ = {
         **os.environ,
-        "OMNIGRAPH_BEARER_TOKEN": TOKENS["ana"],
+        "OMNIGRAPH_BEARER_TOKEN": TOKENS[actor],
         "OMNIGRAPH_CONFIG": str(lab.directory.parent / "none.yaml"),
     }
-    command = [str(PROGRAMS / "omnigraph"), "cluster", "apply", "--config", str(lab.directory)]
-    done = subprocess.run([*command, *arguments], env=environ, capture_output=True, text=True)
+    program = [str(PROGRAMS / "omnigraph"), "cluster", *arguments]
+    done = subprocess.run(program, env=environ, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def apply_by_command(lab: LiveLab, *arguments: str) -> tuple[int, str]:
+    return command(lab, "apply", "--config", str(lab.directory), *arguments)
 
 
 def test_the_command_prints_what_a_local_apply_prints(lab, server, tmp_path):
@@ -301,18 +310,89 @@ def test_the_command_prints_what_a_local_apply_prints(lab, server, tmp_path):
     shutil.copytree(lab.directory, twin.directory)
     for one in (lab, twin):
         one.staff("wiki", "ana, bo, cy")
-    served = omnigraph(lab, "--server", f"http://{server.address}")
-    local = omnigraph(twin, "--as", "ana")
+    served = apply_by_command(lab, "--server", f"http://{server.address}")
+    local = apply_by_command(twin, "--as", "ana")
     assert served[0] == local[0] == 0, (served, local)
     *lines, last = served[1].splitlines()
     assert last.startswith("  in force on the server, deployment 01")
     assert lines == local[1].splitlines()[:-1]
     for one in (lab, twin):
         one.write("kb.pg", "node Task {\n")
-    broken = omnigraph(lab, "--server", f"http://{server.address}")
-    assert broken == omnigraph(twin, "--as", "ana")
+    broken = apply_by_command(lab, "--server", f"http://{server.address}")
+    assert broken == apply_by_command(twin, "--as", "ana")
     assert broken[0] == 1
     lab.write("kb.pg", WIDER)
+
+
+def test_deployments_are_listed_and_shown_by_commands(lab, server):
+    for staff in ("ana, bo, cy", "ana, bo"):
+        lab.staff("wiki", staff)
+        deploy(server, lab.files)
+    url = f"http://{server.address}"
+    listed = command(lab, "deployments", "--limit", "2", "--server", url)
+    assert listed[0] == 0, listed
+    first, newest, _ = listed[1].splitlines()
+    assert first == "cluster deployments: 2"
+    newest_id, started, outcome = newest.split(maxsplit=2)
+    assert outcome == f"converged, by ana, revision {revision(lab)}, in force"
+    # The records lie beside the ledger: no server is needed.
+    assert command(lab, "deployments", "--limit", "2", "--config", str(lab.directory)) == listed
+    shown = command(lab, "deployments", newest_id, "--server", url)
+    assert shown == command(lab, "deployments", newest_id, "--config", str(lab.directory))
+    lines = shown[1].splitlines()
+    assert lines[0] == f"deployment {newest_id}: {outcome}"
+    assert lines[1].startswith(f"  started {started}, ended 20")
+    assert [line.split()[-1] for line in lines[2:10]] == sorted(lab.files)
+    assert lines[10].startswith("cluster apply: ")
+    document = json.loads(command(lab, "deployments", newest_id, "--server", url, "--json")[1])
+    assert document == server.ask("GET", f"/deployments/{newest_id}", None, token("ana")).json
+    assert command(lab, "deployments", ULID, "--server", url)[0] == 1
+    assert command(lab, "deployments", ULID, "--config", str(lab.directory))[0] == 1
+    assert command(lab, "deployments", "--server", url, actor="bo")[0] == 1
+    assert command(lab, "deployments", "--server", url, "--limit", "0")[0] == 1
+
+
+def test_the_client_applies_lists_and_shows_deployments(lab, server):
+    for url in (f"http://{server.address}", f"http://{server.address}/graphs/kb"):
+        with omnigraph.connect(url, token=TOKENS["ana"]) as graph:
+            deployment = graph.deployments.apply(lab.files)
+            assert (deployment.outcome, deployment.in_force) == ("converged", True)
+            assert deployment.report["ok"] is True
+            assert graph.deployments.get(deployment.deployment_id) == deployment
+            (newest,) = graph.deployments.list(limit=1)
+            assert newest == dataclasses.replace(deployment, report=None)
+            with pytest.raises(NotFound):
+                graph.deployments.get(ULID)
+            with pytest.raises(InputError, match="leads out of the configuration"):
+                graph.deployments.apply({**lab.files, "../a": ""})
+            with pytest.raises(InputError, match=r"plan"):
+                graph.deployments.apply(lab.files, plan="{}")
+            failed = graph.deployments.apply({**lab.files, "kb.pg": "node {"})
+            assert (failed.outcome, failed.in_force) == ("failed", None)
+    with omnigraph.connect(f"http://{server.address}", graph="kb", token=TOKENS["bo"]) as graph:
+        for call in (graph.deployments.list, lambda: graph.deployments.apply(lab.files)):
+            with pytest.raises(PolicyDenied):
+                call()
+    assert asyncio.run(_deployed_async(lab, server)) == deployment.deployment_id
+
+
+async def _deployed_async(lab: LiveLab, server: ServerUnderTest) -> str:
+    address = f"http://{server.address}"
+    async with await omnigraph.connect_async(address, graph="kb", token=TOKENS["ana"]) as graph:
+        deployment = await graph.deployments.apply(lab.files)
+        assert await graph.deployments.get(deployment.deployment_id) == deployment
+        newest = await graph.deployments.list(limit=3)
+        assert newest[0].deployment_id == deployment.deployment_id
+        with pytest.raises(NotFound):
+            await graph.deployments.get(ULID)
+    return newest[2].deployment_id
+
+
+def test_a_configuration_without_a_lock_is_in_force_too(lab, server):
+    config = lab.files["cluster.yaml"]
+    sent = {**lab.files, "cluster.yaml": config + "state: {lock: false}\n"}
+    deployment = deploy(server, sent).json
+    assert (deployment["outcome"], deployment["in_force"]) == ("converged", True)
 
 
 def test_a_file_outside_of_the_directory_is_not_sent(tmp_path):

@@ -154,6 +154,7 @@ _ENTRIES = (
     ("cluster import", CONTROL, "--json", "write the first ledger"),
     ("cluster plan", CONTROL, "--json", "show what an apply would do"),
     ("cluster apply", CONTROL, "--json --as --server", "make the cluster what is declared"),
+    ("cluster deployments", CONTROL, "--json --server", "list applies by servers, or show one"),
     ("cluster approve", CONTROL, "--json --as", "approve a change that deletes data"),
     ("cluster status", CONTROL, "--json", "show the ledger, the lock and interrupted operations"),
     ("cluster refresh", CONTROL, "--json", "record what the graphs are like now"),

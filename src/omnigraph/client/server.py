@@ -47,6 +47,8 @@ class ServerRequest:
     source: Source | None = None
     """The text that diagnostics of the response are about."""
     timeout: float | None = None
+    of_server: bool = False
+    """Whether the address is one of the server, not of a graph there."""
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:
@@ -89,6 +91,23 @@ class Connection:
             )
         return address
 
+    @property
+    def server(self) -> str:
+        """The address of the server, if this is a graph of it.
+
+        >>> Connection("http://127.0.0.1:8080/graphs/kb").server
+        'http://127.0.0.1:8080'
+        """
+        server, mark, graph = self.base.rstrip("/").rpartition("/graphs/")
+        return server if mark and "/" not in graph else self.base
+
+    def address(self, request: ServerRequest) -> str:
+        """The address of a request."""
+        owner = self
+        if request.of_server:
+            owner = Connection(self.server, self._token, pool=self._pool)
+        return owner.url(*request.segments, query=request.query)
+
     def get(self, *segments: str, query: Mapping[str, str] | None = None) -> Any:
         """A resource of the server as plain data."""
         return self.send(ServerRequest("GET", segments, query or {}))
@@ -122,7 +141,7 @@ class Connection:
     def open(self, request: ServerRequest) -> OpenResponse:
         """A successful response whose body is still to be read."""
         check_address(self.base)
-        url = self.url(*request.segments, query=request.query)
+        url = self.address(request)
         headers = self.headers(request)
         try:
             answer = self._pool.open(

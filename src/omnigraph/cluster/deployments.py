@@ -36,7 +36,7 @@ STATE_KEPT = "graph_state_kept"
 Outcome = Literal["running", "converged", "waiting", "failed", "lost"]
 
 
-class Deployment(msgspec.Struct, frozen=True):
+class DeploymentRecord(msgspec.Struct, frozen=True):
     """One apply by a server."""
 
     version: int
@@ -62,7 +62,22 @@ class Deployment(msgspec.Struct, frozen=True):
     def path(self) -> str:
         return f"{DEPLOYMENTS}/{self.id}.json"
 
-    def ended(self, report: ApplyReport) -> Deployment:
+    def to_json(self, *, is_whole: bool = True) -> dict[str, Any]:
+        """A record as clients see it; the report only if it was asked for."""
+        fields: dict[str, Any] = {
+            "id": self.id,
+            "outcome": self.outcome,
+            "actor": self.actor,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "config_digest": self.config_digest,
+            "revision": self.revision,
+            "in_force": self.in_force,
+            "files": self.files,
+        }
+        return fields | {"report": self.report} if is_whole else fields
+
+    def ended(self, report: ApplyReport) -> DeploymentRecord:
         """The record after its apply."""
         outcome: Outcome = "converged" if report.is_converged else "waiting"
         return msgspec.structs.replace(
@@ -75,18 +90,18 @@ class Deployment(msgspec.Struct, frozen=True):
             report=report.to_json(),
         )
 
-    def in_force_after(self, report: ApplyReport, *, is_in_force: bool) -> Deployment:
+    def in_force_after(self, report: ApplyReport, *, is_in_force: bool) -> DeploymentRecord:
         """The record after an attempt to put it in force, with what was noticed then."""
         noted = msgspec.structs.replace(self, report=report.to_json(), in_force=is_in_force)
         return noted if report.ok else msgspec.structs.replace(noted, outcome="failed")
 
-    def failed(self) -> Deployment:
+    def failed(self) -> DeploymentRecord:
         """The record of an apply that ended without a report."""
         return msgspec.structs.replace(self, outcome="failed", ended_at=timestamp())
 
 
-def new_deployment(actor: str | None, files: Mapping[str, bytes]) -> Deployment:
-    return Deployment(
+def new_deployment(actor: str | None, files: Mapping[str, bytes]) -> DeploymentRecord:
+    return DeploymentRecord(
         DEPLOYMENT_VERSION,
         new_ulid(),
         actor,
@@ -105,7 +120,7 @@ class Deployments:
     def __init__(self, storage: ClusterStorage) -> None:
         self._storage = storage
 
-    def write(self, deployment: Deployment) -> None:
+    def write(self, deployment: DeploymentRecord) -> None:
         """Write a record, or replace it."""
         document = {
             name: value
@@ -120,20 +135,20 @@ class Deployments:
         old = self._ids()[MOST_KEPT:]
         objects.delete_quietly(f"{DEPLOYMENTS}/{name}.json" for name in old)
 
-    def read(self, deployment_id: str) -> Deployment | None:
+    def read(self, deployment_id: str) -> DeploymentRecord | None:
         """A record as it is now; ``None`` if there is none."""
         if not is_ulid(deployment_id) or self._storage.is_missing:
             return None
         try:
             text = self._storage.objects.read(f"{DEPLOYMENTS}/{deployment_id}.json")
-            deployment = msgspec.json.decode(text, type=Deployment)
+            deployment = msgspec.json.decode(text, type=DeploymentRecord)
         except (StorageMissing, msgspec.DecodeError):
             return None
         if deployment.outcome == "running" and self._is_lost(deployment):
             return msgspec.structs.replace(deployment, outcome="lost")
         return deployment
 
-    def newest(self, limit: int) -> list[Deployment]:
+    def newest(self, limit: int) -> list[DeploymentRecord]:
         """The newest records, newest first."""
         read = (self.read(name) for name in self._ids()[:limit])
         return [deployment for deployment in read if deployment is not None]
@@ -144,20 +159,34 @@ class Deployments:
         names = (name.removesuffix(".json") for name in self._storage.objects.list(DEPLOYMENTS))
         return sorted(filter(is_ulid, names), reverse=True)
 
-    def _is_lost(self, deployment: Deployment) -> bool:
+    def _is_lost(self, deployment: DeploymentRecord) -> bool:
         """Whether the process of a deployment has ended without saying how.
 
-        On another machine the lock is the only sign of life: an apply that is under way has it.
+        On another machine the lock is the only sign of life: an apply that is under way has it,
+        and renews it.
         """
-        if deployment.host == socket.gethostname():
+        if _is_of_this_machine(deployment):
             return not _is_running(deployment.pid, deployment.process_start)
         started = datetime.fromisoformat(deployment.started_at).timestamp()
-        if time.time() - started < self._storage.lock_seconds:
+        now, patience = time.time(), self._storage.lock_seconds
+        if now - started < patience:
             return False
         try:
-            return read_lock(self._storage) is None
+            lock = read_lock(self._storage)
         except ClusterStop:
             return False
+        if lock is None or lock.record.pid != deployment.pid:
+            return True
+        # Clocks of two machines differ: twice the time that a renewal may take.
+        return now - lock.modified > 2 * patience
+
+
+def _is_of_this_machine(deployment: DeploymentRecord) -> bool:
+    """Whether process ids of a record are those of this system; machines may share a name."""
+    if deployment.host != socket.gethostname():
+        return False
+    own, start = _start_of(os.getpid()), deployment.process_start
+    return own is None or start is None or own.partition("/")[0] == start.partition("/")[0]
 
 
 def _is_running(pid: int, start: str | None) -> bool:

@@ -58,7 +58,7 @@ class AsyncConnection:
         content = request.content
         sent = self._client.build_request(
             request.method,
-            connection.url(*request.segments, query=request.query),
+            connection.address(request),
             headers=connection.headers(request),
             content=content if isinstance(content, bytes | None) else _sent_apart(content),
             timeout=request.timeout,

@@ -146,6 +146,11 @@ class AsyncRemoteGraph:
         """The long work of the server: list, wait for and cancel it."""
         return omnigraph.AsyncRemoteJobs(self._calls)
 
+    @property
+    def deployments(self) -> omnigraph.AsyncRemoteDeployments:
+        """The applies of configurations by the server; apply one."""
+        return omnigraph.AsyncRemoteDeployments(self._calls)
+
     # -- history -------------------------------------------------------------------------
 
     @public

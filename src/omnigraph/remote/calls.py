@@ -28,7 +28,7 @@ class RemoteCalls:
         self.check_open()
         document = self.connection.send(request)
         with decoding(self.connection.base):
-            if request.changes:
+            if request.changes and not request.of_server:
                 self.actor = document.get("actor_id")
             return read(document)
 

@@ -139,6 +139,11 @@ class RemoteGraph(RemoteReads):
         """The long work of the server: list, wait for and cancel it."""
         return omnigraph.RemoteJobs(self.calls)
 
+    @property
+    def deployments(self) -> omnigraph.RemoteDeployments:
+        """The applies of configurations by the server; apply one."""
+        return omnigraph.RemoteDeployments(self.calls)
+
     # -- history -------------------------------------------------------------------------
 
     @public

@@ -6,6 +6,7 @@ the ledger before and after, and put in force in all processes before the client
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from omnigraph.cluster.apply import apply_cluster
@@ -13,7 +14,7 @@ from omnigraph.cluster.bundle import MemoryBundle
 from omnigraph.cluster.deployments import (
     NOT_IN_FORCE,
     STATE_KEPT,
-    Deployment,
+    DeploymentRecord,
     Deployments,
     new_deployment,
 )
@@ -24,7 +25,7 @@ from omnigraph.cluster.reports import ApplyReport
 from omnigraph.cluster.sent_bundle import check_references
 from omnigraph.cluster.state_commands import no_state
 from omnigraph.cluster.storage import ClusterStorage
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import OmniGraphError, StorageError
 from omnigraph.server.request_log import ERROR, RequestLog
 from omnigraph.server.state import ServerState
 from omnigraph.settings import Settings
@@ -51,6 +52,9 @@ class Deployer:
         self._log = log
         self._reload = reload
         self._state = state
+        self._unwritten: dict[str, DeploymentRecord] = {}
+        """Records that the store did not take; they are written with the next ones."""
+        self._noting = threading.Lock()
 
     def _storage(self) -> ClusterStorage:
         return ClusterStorage(cluster_root(self._location), self._settings)
@@ -61,24 +65,24 @@ class Deployer:
 
     def apply(
         self, bundle: MemoryBundle, actor: str | None, reviewed: ReviewedPlan | None
-    ) -> Deployment:
+    ) -> DeploymentRecord:
         """Apply a configuration, and put it in force."""
         storage = self._storage()
         records = Deployments(storage)
         deployment = new_deployment(actor, bundle.contents)
         records.write(deployment)
+        records.prune()
         self._log.event("deployment began", deployment=deployment.id, actor=actor)
         try:
             report = self._run(bundle, storage, actor, reviewed)
         except BaseException:
-            records.write(deployment.failed())
+            self._note(records, deployment.failed())
             raise
         deployment = deployment.ended(report)
-        records.write(deployment)
-        if report.state.acquired is not None:
+        self._note(records, deployment)
+        if report.state.has_state:
             deployment = self._put_in_force(deployment, report)
-            records.write(deployment)
-        records.prune()
+            self._note(records, deployment)
         self._log.event(
             "deployment ended",
             deployment=deployment.id,
@@ -87,6 +91,22 @@ class Deployer:
             in_force=deployment.in_force,
         )
         return deployment
+
+    def _note(self, records: Deployments, deployment: DeploymentRecord) -> None:
+        """Write what became of a deployment. It happened, whether or not the store takes that."""
+        try:
+            with self._noting:
+                self._unwritten[deployment.id] = deployment
+                for record in list(self._unwritten.values()):
+                    records.write(record)
+                    del self._unwritten[record.id]
+        except StorageError as error:
+            self._log.event(
+                "record of a deployment is not written",
+                level=ERROR,
+                deployment=deployment.id,
+                error=error.message,
+            )
 
     def _run(
         self,
@@ -102,7 +122,7 @@ class Deployer:
             return ApplyReport(bundle.name, actor, None, no_state(), diagnostics=log.entries)
         return apply_cluster(bundle, self._settings, root=root, actor=actor, reviewed=reviewed)
 
-    def _put_in_force(self, deployment: Deployment, report: ApplyReport) -> Deployment:
+    def _put_in_force(self, deployment: DeploymentRecord, report: ApplyReport) -> DeploymentRecord:
         problems: list[ClusterDiagnostic] = []
         try:
             self._reload()

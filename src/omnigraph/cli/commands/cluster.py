@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,8 +11,11 @@ from omnigraph.cli import files
 from omnigraph.cli.operator_config import load_operator_config
 from omnigraph.cli.output import cluster_lines, terminal
 from omnigraph.cluster.bundle import DirectoryBundle
-from omnigraph.errors import InputError
+from omnigraph.errors import InputError, NotFound
+from omnigraph.escaping import escape
 from omnigraph.settings import Settings
+
+MOST_LISTED = 1_000
 
 
 class _Report(Protocol):
@@ -59,6 +62,16 @@ def add_cluster_approve(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster_force_unlock(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lock_id", metavar="LOCK_ID", help="id of the lock, as status shows it")
+    _add_config(parser)
+
+
+def add_cluster_deployments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "deployment_id", nargs="?", metavar="ID", help="deployment to show with its report"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="list the newest N (default 20)"
+    )
     _add_config(parser)
 
 
@@ -190,7 +203,7 @@ def _apply_on_server(arguments: argparse.Namespace) -> int:
         connection.close()
     try:
         applied = {**deployment["report"], "config_dir": bundle.name}
-        lines = list(cluster_lines.apply_lines(applied, str(deployment["id"])))
+        lines = list(cluster_lines.apply_lines(applied, deployment))
     except (KeyError, TypeError, AttributeError):
         raise unexpected_response(address.base) from None
     if arguments.json:
@@ -198,6 +211,66 @@ def _apply_on_server(arguments: argparse.Namespace) -> int:
     else:
         terminal.show_lines(lines)
     return terminal.OK if applied["ok"] else terminal.FAILURE
+
+
+def run_cluster_deployments(arguments: argparse.Namespace) -> int:
+    """Lists the applies that servers of the cluster were asked for, newest first, or shows one with
+    its report. The records are read from the storage of the cluster, or with --server by a server.
+    """
+    if not 1 <= arguments.limit <= MOST_LISTED:
+        raise InputError(f"--limit must be between 1 and {MOST_LISTED}")
+    of = _records_of_storage if arguments.server is None else _records_of_server
+    document = of(arguments)
+    if arguments.json:
+        terminal.show_json(document)
+    elif arguments.deployment_id is None:
+        terminal.show_lines(cluster_lines.deployments_lines(document["deployments"]))
+    else:
+        terminal.show_lines(cluster_lines.deployment_lines(document))
+    return terminal.OK
+
+
+def _records_of_storage(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    from omnigraph.cluster.deployments import Deployments
+    from omnigraph.cluster.session import open_session
+
+    session, log = open_session(_bundle(arguments), Settings.from_environ(), header=True)
+    if session is None:
+        raise InputError(log.entries[0].line)
+    records = Deployments(session.storage)
+    if arguments.deployment_id is None:
+        newest = records.newest(arguments.limit)
+        return {"deployments": [record.to_json(is_whole=False) for record in newest]}
+    record = records.read(arguments.deployment_id)
+    if record is None:
+        raise NotFound(f"there is no deployment '{escape(arguments.deployment_id)}'")
+    return record.to_json()
+
+
+def _records_of_server(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    from omnigraph.cli.remote import connect
+    from omnigraph.cli.scopes import resolve_server
+    from omnigraph.client.server import unexpected_response
+    from omnigraph.remote import deployments
+    from omnigraph.remote.documents import decoding
+
+    operator = load_operator_config()
+    address = resolve_server(arguments.server, None, operator)
+    connection = connect(address, operator)
+    try:
+        if arguments.deployment_id is None:
+            document = connection.send(deployments.list_newest(arguments.limit))
+            read: Any = deployments.deployments_of
+        else:
+            document = connection.send(deployments.show(arguments.deployment_id))
+            read = deployments.deployment_of
+    finally:
+        connection.close()
+    with decoding(address.base):
+        read(document)
+    if not isinstance(document, dict):
+        raise unexpected_response(address.base)
+    return document
 
 
 def run_cluster_approve(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.cluster.diagnostics import ClusterDiagnostic
@@ -110,11 +110,23 @@ def _policy_lines(report: PlanReport) -> Iterator[str]:
                 yield f"  {change['policy']}: {', '.join(names)} {verb} {what}"
 
 
-def apply_lines(report: Mapping[str, Any], deployment: str | None = None) -> Iterator[str]:
+def apply_lines(
+    report: Mapping[str, Any], deployment: Mapping[str, Any] | None = None
+) -> Iterator[str]:
     """The lines of the JSON of a report, so that a served apply looks like a local one.
 
-    ``deployment`` is the id that a server gave it.
+    ``deployment`` is the record of a server.
     """
+    yield from _applied_lines(report)
+    if deployment is not None:
+        in_force = "in force on the server, " if report["ok"] and deployment["in_force"] else ""
+        yield f"  {in_force}deployment {deployment['id']}"
+    elif report["ok"] and report["state_written"]:
+        yield "  servers of this release pick it up by themselves, others on restart"
+    yield from _noted_lines(report)
+
+
+def _applied_lines(report: Mapping[str, Any]) -> Iterator[str]:
     is_ok = report["ok"]
     if is_ok:
         applied, waiting = report["applied_count"], report["deferred_count"]
@@ -131,14 +143,39 @@ def apply_lines(report: Mapping[str, Any], deployment: str | None = None) -> Ite
         converged, written = _word(report["converged"]), _word(report["state_written"])
         revision = report["state_observations"]["state_revision"]
         yield f"  state: revision {revision}, converged: {converged}, written: {written}"
-        if report["state_written"] and deployment is None:
-            yield "  servers of this release pick it up by themselves, others on restart"
-    if deployment is not None:
-        yield f"  {'in force on the server, ' if is_ok else ''}deployment {deployment}"
+
+
+def _noted_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for entry in report["diagnostics"]:
         yield ClusterDiagnostic(
             entry["code"], entry["path"], entry["message"], entry["severity"]
         ).line
+
+
+def deployments_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"cluster deployments: {len(records)}"
+    for record in records:
+        yield f"  {record['id']} {record['started_at']} {record['outcome']}{_details(record)}"
+
+
+def deployment_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """One deployment; its report as ``apply`` prints it."""
+    yield f"deployment {record['id']}: {record['outcome']}{_details(record)}"
+    yield f"  started {record['started_at']}, ended {record['ended_at'] or 'never'}"
+    for name, digest in record["files"].items():
+        yield f"  file {digest} {name}"
+    if record.get("report") is not None:
+        yield from _applied_lines(record["report"])
+        yield from _noted_lines(record["report"])
+
+
+def _details(record: Mapping[str, Any]) -> str:
+    parts = [] if record["actor"] is None else [f"by {record['actor']}"]
+    if record["revision"] is not None:
+        parts.append(f"revision {record['revision']}")
+    if record["in_force"] is not None:
+        parts.append("in force" if record["in_force"] else "not in force")
+    return "".join(f", {part}" for part in parts)
 
 
 def _word(value: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from omnigraph.cluster.deployments import Deployment
+from omnigraph.cluster.deployments import DeploymentRecord
 from omnigraph.server.models.responses import Json
 
 
@@ -41,7 +41,7 @@ class DeploymentOutput(msgspec.Struct, frozen=True):
     report: Json | UnsetType | None = UNSET
 
     @classmethod
-    def of(cls, deployment: Deployment, *, is_whole: bool = True) -> DeploymentOutput:
+    def of(cls, deployment: DeploymentRecord, *, is_whole: bool = True) -> DeploymentOutput:
         """A record as clients see it; the report only if it was asked for."""
         return cls(
             deployment.id,
