@@ -34,7 +34,7 @@ CORES = _cores()
 """The cores that this process may use."""
 WORKERS = min(CORES, _MOST_WORKERS)
 """The number of blocks that one query works on at a time."""
-FEWEST = 16
+FEWEST = 8
 """Fewer blocks are done by one thread: others would cost as much as they save."""
 
 

@@ -29,8 +29,6 @@ _FEW_NEIGHBOURS = 4
 _FEW_BITS, _MOST_BITS = 1 << 23, 1 << 28
 # Fewer pairs than this are looked up without a filter.
 _FEW_TESTS = 4_096
-# From so many rows on, it pays to release the interpreter lock.
-_MANY = 1 << 15
 # The bits of a filter for each edge, at least, and the factors of its hashes: each of them lets one
 # in eight false pairs pass.
 _FILTER_BITS = 16
@@ -45,20 +43,8 @@ def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    if total < _MANY:
-        owners = np.repeat(np.arange(len(counts)), counts)
-        return owners, np.arange(total) + np.repeat(starts - ends + counts, counts)
-    # Sums of steps release the interpreter lock; repeating does not, and takes longer.
-    owners = np.bincount(ends[:-1], minlength=total)[:total]
-    np.cumsum(owners, out=owners)
-    if not counts.all():
-        kept = np.flatnonzero(counts)
-        starts, counts, ends = starts.take(kept), counts.take(kept), ends.take(kept)
-    indices = np.ones(total, np.int64)
-    indices[0] = starts[0]
-    indices[ends[:-1]] = starts[1:] - starts[:-1] - counts[:-1] + 1
-    np.cumsum(indices, out=indices)
-    return owners, indices
+    owners = np.repeat(np.arange(len(counts)), counts)
+    return owners, np.arange(total) + np.repeat(starts - ends + counts, counts)
 
 
 def _are_consecutive(starts: Ints, counts: Ints) -> bool:
