@@ -28,7 +28,7 @@ from omnigraph.plan.nodes import (
     Total,
 )
 from omnigraph.plan.prepared import PreparedQuery
-from omnigraph.plan.statistics import TableFacts, TableStatistics
+from omnigraph.plan.statistics import TableFacts, TableStatistics, table_keys
 from omnigraph.plan.view import View
 from omnigraph.read.context import QueryContext
 from omnigraph.read.engine import execute
@@ -157,7 +157,16 @@ def _prepared(
 def _in_order(handle: Handle, prepared: PreparedQuery, context: SnapshotContext) -> PreparedQuery:
     if len(prepared.ready.pipeline) < 2:
         return prepared
-    return prepared.ordered(context.catalog, _statistics(handle, prepared, context))
+    catalog, info, pins = context.catalog, prepared.info, context.snapshot.pins
+    facts = handle.topology.facts
+    known: list[int] = []
+    for table_key in prepared.once(
+        "tables", lambda _: table_keys(catalog, info.node_types, info.traversed)
+    ):
+        pin = pins.get(table_key)
+        # Numbers of rows are rounded to their bits; facts are never changed.
+        known += (0, 0) if pin is None else (pin.row_count.bit_length(), id(facts(pin.location)))
+    return prepared.ordered(catalog, tuple(known), lambda: _statistics(handle, prepared, context))
 
 
 def _statistics(

@@ -151,9 +151,12 @@ class Manifest:
         for the publisher, without blocking others.
         """
         try:
-            with self._lock, self._detect_deletion():
+            with self._lock:
                 self._refresh()
                 return work()
+        except StorageMissing:
+            self._refuse_deleted()
+            raise
         except StorageCorrupt:
             self._await_publisher(self.branch)
         with self._lock, self._detect_deletion():
@@ -254,15 +257,17 @@ class Manifest:
 
     @contextmanager
     def _detect_deletion(self) -> Iterator[None]:
-        """Report a missing file as a missing branch if the reference is missing, too.
-
-        Deleting a branch removes the reference first.
-        """
+        """Report a missing file as a missing branch if the branch was deleted."""
         try:
             yield
         except StorageMissing:
-            if self.branch is None or self.datasets.objects.head(branch_reference(self.branch)):
-                raise
+            self._refuse_deleted()
+            raise
+
+    def _refuse_deleted(self) -> None:
+        """Raise if the branch was deleted: that removes its reference first."""
+        branch, objects = self.branch, self.datasets.objects
+        if branch is not None and objects.head(branch_reference(branch)) is None:
             raise self._missing() from None
 
     def _refresh(self) -> None:

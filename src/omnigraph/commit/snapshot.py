@@ -236,7 +236,10 @@ class SnapshotLease:
     def __init__(self, uri: str, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         with _LOCK:
-            _LEASES.setdefault(uri, weakref.WeakSet()).add(self)
+            leases = _LEASES.get(uri)
+            if leases is None:
+                leases = _LEASES[uri] = weakref.WeakSet()
+            leases.add(self)
 
 
 def leased_snapshots(uri: str) -> list[Snapshot]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, TypeVar
 
@@ -120,10 +120,9 @@ class PreparedQuery:
     """The steps with parameters, and what binds them."""
     is_output_open: bool
     """Whether the columns or the order have parameters."""
-    _orders: dict[TableStatistics, PreparedQuery] = field(
+    _orders: dict[Hashable, tuple[TableStatistics, PreparedQuery]] = field(
         default_factory=dict, compare=False, repr=False
     )
-
     _derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -163,19 +162,24 @@ class PreparedQuery:
         info = PlanInfo.of(ready, restricted)
         return cls(plan, ready, info, tuple(open_steps), is_output_open)
 
-    def ordered(self, catalog: Catalog, statistics: TableStatistics) -> PreparedQuery:
+    def ordered(
+        self, catalog: Catalog, key: Hashable, statistics: Callable[[], TableStatistics]
+    ) -> PreparedQuery:
         """The query with its steps in the best order for a snapshot.
 
-        Statistics are rounded, so an order is found once for many versions.
+        ``key`` is equal where the statistics are. These are rounded, so an order is found once for
+        many versions.
         """
-        ordered = self._orders.get(statistics)
-        if ordered is None:
-            plan = order_steps(self.plan, statistics)
-            ordered = PreparedQuery.of(catalog, plan, self.info.restricted)
+        found = self._orders.get(key)
+        if found is None:
+            # Kept with the order: a key may have the identities of what statistics consist of.
+            known = statistics()
+            plan = order_steps(self.plan, known)
+            found = known, PreparedQuery.of(catalog, plan, self.info.restricted)
             if len(self._orders) >= _MOST_ORDERS:
                 self._orders.clear()
-            self._orders[statistics] = ordered
-        return ordered
+            self._orders[key] = found
+        return found[1]
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
         """The plan with every parameter replaced by its value (see ``convert_params``)."""

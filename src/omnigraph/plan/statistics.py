@@ -226,6 +226,16 @@ class TableStatistics:
         return None if facts is None else facts.columns.get(column)
 
 
+def table_keys(
+    catalog: Catalog, types: tuple[str, ...], edge_types: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The keys of the tables whose statistics order the steps of a query."""
+    edges = [catalog.edge_types[name] for name in edge_types]
+    ends = [name for edge in edges for name in (edge.from_type, edge.to_type)]
+    nodes = [catalog.node_types[name] for name in dict.fromkeys([*types, *ends])]
+    return tuple(table.table_key for table in (*edges, *nodes))
+
+
 def text_key(node_type: NodeType | None) -> str | None:
     """The property that is the key of a node type alone, if it is a text."""
     if node_type is None or len(node_type.key) != 1:

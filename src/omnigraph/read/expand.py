@@ -41,11 +41,14 @@ class Traversal:
         self.is_empty = not source.rows or self.min_hops > self.max_hops
         self._guard = run.guard
         self._near = source.near(step.direction)
-        choice = source.choice(run.context.traversal, step, starts)
-        self.is_cached = choice.mode is TraversalMode.CSR
+        # What is in memory already is always cheaper.
+        self.is_cached = run.context.traversal.mode is None and source.cached_index() is not None
         """Whether the traversal uses an adjacency in memory."""
-        if run.profiled:
-            run.note(choice.to_json())
+        if run.profiled or not self.is_cached:
+            choice = source.choice(run.context.traversal, step, starts)
+            self.is_cached = choice.mode is TraversalMode.CSR
+            if run.profiled:
+                run.note(choice.to_json())
 
     def adjacency(self) -> Adjacency:
         return self.source.index().adjacency(self.direction)
@@ -59,7 +62,8 @@ class Traversal:
             adjacency = plain(self.source.look_up(self.direction, unique.astype(np.int32)))
         # The number of neighbours is known before they are materialized.
         counts = adjacency.degrees(sources)
-        self._guard.hold(int(counts.sum()) * _ROW_BYTES)
+        count = counts[0] if len(counts) == 1 else counts.sum()
+        self._guard.hold(int(count) * _ROW_BYTES)
         return adjacency.neighbours(sources, counts)
 
     def edges(self, sources: Sources) -> tuple[Ints, Numbers, Ints]:

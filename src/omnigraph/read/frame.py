@@ -40,14 +40,16 @@ class Frame:
     @property
     def variables(self) -> set[str]:
         """The variables with a column."""
-        return {*self.nodes, *self.edges, *(key[0] for key in self.values)}
+        names = {*self.nodes, *self.edges}
+        return names | {variable for variable, _ in self.values} if self.values else names
 
     @property
     def nbytes(self) -> int:
-        arrays: list[int] = [column.nbytes for column in self.nodes.values()]
-        arrays += [column.nbytes for column in self.edges.values()]
-        arrays += [column.nbytes for column in self.values.values()]
-        return sum(arrays) + (0 if self.weights is None else self.weights.nbytes)
+        size = 0 if self.weights is None else self.weights.nbytes
+        for columns in (self.nodes, self.edges, self.values):
+            for column in columns.values():
+                size += column.nbytes
+        return size
 
     @property
     def width(self) -> int:

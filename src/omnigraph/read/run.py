@@ -264,7 +264,10 @@ class Run(SnapshotTables, EvalContext):
                     after = self._weighed(step, frame, weighted=weighted)
                 case _:
                     raise InternalError(f"the engine does not know {type(step).__name__}")
-            if not live.issuperset({*frame.variables, *step.introduced()}):
+            if after.rows <= _FEW:
+                if not live.issuperset(after.variables):
+                    after = after.keeping(live)
+            elif not live.issuperset({*frame.variables, *step.introduced()}):
                 after = _pruned(after, live, weighted=weighted)
         if self.profiled:
             self._last = self._running.pop()
@@ -404,7 +407,7 @@ def _pruned(frame: Frame, live: frozenset[str], *, weighted: bool) -> Frame:
     """Drop variables that are no longer needed, and merge rows that have become equal."""
     frame = frame.keeping(live)
     names = frame.variables
-    if frame.rows <= _FEW or len(names) > 1 or not names <= set(frame.nodes):
+    if len(names) > 1 or not names <= set(frame.nodes):
         return frame
     # Values can be read again by number; without them more rows are equal.
     return Frame(frame.rows, frame.nodes, weights=frame.weights).merged(weighted=weighted)

@@ -138,6 +138,8 @@ class Adjacency:
 
         ``counts`` are the degrees of the sources, if they are known.
         """
+        if len(sources) == 1:
+            return self._of_one(int(sources[0]))
         if len(sources) >= _FEW_TESTS and self.most == 1:
             return self._only_neighbours(sources)
         starts = self.offsets.take(sources, mode="clip")
@@ -148,6 +150,13 @@ class Adjacency:
             return owners, self.targets[starts[0] : starts[-1] + counts[-1]]
         owners, indices = spread(starts, counts)
         return owners, self.targets.take(indices)
+
+    def _of_one(self, source: int) -> tuple[Ints, Numbers]:
+        """The neighbours of one source."""
+        if source > len(self.offsets) - 2:
+            return np.zeros(0, np.int64), self.targets[:0]
+        start, end = self.offsets[source : source + 2].tolist()
+        return np.zeros(end - start, np.int64), self.targets[start:end]
 
     def _only_neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
         """The neighbour of each source that has one, if none has more: a column of the sources."""

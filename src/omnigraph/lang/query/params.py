@@ -72,7 +72,7 @@ def convert_params(
     if moment is not None:
         values[NOW_PARAMETER] = _declared(NOW_PARAMETER, DATETIME, moment, mode)
     else:
-        moment = as_utc(now or datetime.now(UTC))
+        moment = datetime.now(UTC).replace(tzinfo=None) if now is None else as_utc(now)
         values[NOW_PARAMETER] = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     return values
 

@@ -18,6 +18,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from functools import lru_cache
 from typing import NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
@@ -175,6 +176,7 @@ def refused(path: object, source: str, hint: str | None = None) -> StorageCorrup
     )
 
 
+@lru_cache(1024)
 def refuse_unsafe(path: str) -> None:
     """Refuse a path that could leave its root.
 
