@@ -159,14 +159,14 @@ def _in_order(handle: Handle, prepared: PreparedQuery, context: SnapshotContext)
         return prepared
     catalog, info, pins = context.catalog, prepared.info, context.snapshot.pins
     facts = handle.topology.facts
-    known: list[int] = []
+    key: list[int] = []
     for table_key in prepared.once(
         "tables", lambda _: table_keys(catalog, info.node_types, info.traversed)
     ):
         pin = pins.get(table_key)
         # Numbers of rows are rounded to their bits; facts are never changed.
-        known += (0, 0) if pin is None else (pin.row_count.bit_length(), id(facts(pin.location)))
-    return prepared.ordered(catalog, tuple(known), lambda: _statistics(handle, prepared, context))
+        key += (0, 0) if pin is None else (pin.row_count.bit_length(), id(facts(pin.location)))
+    return prepared.ordered(catalog, tuple(key), lambda: _statistics(handle, prepared, context))
 
 
 def _statistics(

@@ -170,16 +170,16 @@ class PreparedQuery:
         ``key`` is equal where the statistics are. These are rounded, so an order is found once for
         many versions.
         """
-        found = self._orders.get(key)
-        if found is None:
+        entry = self._orders.get(key)
+        if entry is None:
             # Kept with the order: a key may have the identities of what statistics consist of.
-            known = statistics()
-            plan = order_steps(self.plan, known)
-            found = known, PreparedQuery.of(catalog, plan, self.info.restricted)
+            made = statistics()
+            plan = order_steps(self.plan, made)
+            entry = made, PreparedQuery.of(catalog, plan, self.info.restricted)
             if len(self._orders) >= _MOST_ORDERS:
                 self._orders.clear()
-            self._orders[key] = found
-        return found[1]
+            self._orders[key] = entry
+        return entry[1]
 
     def bind(self, values: Mapping[str, typed.Value]) -> ReadPlan:
         """The plan with every parameter replaced by its value (see ``convert_params``)."""
