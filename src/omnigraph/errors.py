@@ -47,7 +47,7 @@ underlying libraries never surface: ``storage`` and ``spark`` translate them int
     ├── QueryBroken                      query_broken          a stored query; the schema changed
     ├── FormatRefused                    format_refused        written by another format version
     ├── HistoryGone                      history_gone          removed by cleanup
-    │   └── ViewChanged                  view_changed          a cursor of other visible rows
+    │   └── ViewChanged                  view_changed          a cursor of another policy or view
     ├── OutcomePending                   outcome_pending       outcome unknown; has commit_id
     ├── LimitExceeded                    limit_exceeded
     │   ├── QueryTimeout                 query_timeout

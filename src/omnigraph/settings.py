@@ -277,6 +277,12 @@ number from 1 on
     actor_read_bytes = _whole("OMNIGRAPH_PER_ACTOR_READ_BYTES", 256 << 20, least=1)
     """How many of the bytes one actor has."""
 
+    waiting_slots = _whole("OMNIGRAPH_WAITING_SLOTS", 1024, least=1)
+    """How many long polls and streams of events one server process has."""
+
+    actor_waiting_slots = _whole("OMNIGRAPH_PER_ACTOR_WAITING_SLOTS", 256, least=1)
+    """How many of them one actor has."""
+
     query_timeout = _whole("OMNIGRAPH_QUERY_TIMEOUT_SECONDS", 30, least=1)
     """The time of a query on a server, in seconds."""
 

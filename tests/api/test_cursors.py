@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import stat
+from dataclasses import replace
 from datetime import date
 
 import pytest
 
 from omnigraph.api.cursor_keys import ACCEPTED_SECONDS, PATH, SIGNING_SECONDS, StoredCursorKeys
 from omnigraph.api.cursors import UNSIGNED, CursorKey, CursorScope, PageCursor
-from omnigraph.errors import ForeignCursor, InvalidCursor, StorageError
+from omnigraph.errors import ForeignCursor, InvalidCursor, StorageError, ViewChanged
 from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 
-SCOPE = CursorScope.of("query q() {}", None, {"n": 1}, "ana", "main")
+SCOPE = CursorScope.of("query q() {}", None, {"n": 1}, "ana", "", "main")
 
 
 class Clock:
@@ -55,12 +56,12 @@ def test_a_cursor_is_read_back_with_everything_it_was_issued_for(keys):
 @pytest.mark.parametrize(
     "scope",
     [
-        CursorScope.of("query r() {}", None, {"n": 1}, "ana", "main"),
-        CursorScope.of("query q() {}", "q", {"n": 1}, "ana", "main"),
-        CursorScope.of("query q() {}", None, {"n": 2}, "ana", "main"),
-        CursorScope.of("query q() {}", None, {"n": "1"}, "ana", "main"),
-        CursorScope.of("query q() {}", None, None, "ana", "main"),
-        CursorScope.of("query q() {}", None, {"n": 1}, "ana", "review"),
+        CursorScope.of("query r() {}", None, {"n": 1}, "ana", "", "main"),
+        CursorScope.of("query q() {}", "q", {"n": 1}, "ana", "", "main"),
+        CursorScope.of("query q() {}", None, {"n": 2}, "ana", "", "main"),
+        CursorScope.of("query q() {}", None, {"n": "1"}, "ana", "", "main"),
+        CursorScope.of("query q() {}", None, None, "ana", "", "main"),
+        CursorScope.of("query q() {}", None, {"n": 1}, "ana", "", "review"),
     ],
 )
 def test_a_cursor_is_for_its_text_name_parameters_and_branch_only(keys, scope):
@@ -70,14 +71,23 @@ def test_a_cursor_is_for_its_text_name_parameters_and_branch_only(keys, scope):
 
 @pytest.mark.parametrize("actor", ["bob", None, "Ana", "ana "])
 def test_a_cursor_of_another_actor_is_denied(keys, actor):
-    scope = CursorScope.of("query q() {}", None, {"n": 1}, actor, "main")
+    scope = CursorScope.of("query q() {}", None, {"n": 1}, actor, "", "main")
     with pytest.raises(ForeignCursor):
         PageCursor.parse(position().text(keys), keys, scope)
 
 
+def test_a_cursor_of_another_policy_is_gone(keys):
+    scope = CursorScope.of("query q() {}", None, {"n": 1}, "ana", "5f" * 32, "main")
+    with pytest.raises(ViewChanged, match="the policy has changed"):
+        PageCursor.parse(position().text(keys), keys, scope)
+    cursor = replace(position(), scope=scope)
+    assert PageCursor.parse(cursor.text(keys), keys, scope) == cursor
+
+
 def test_parameters_of_any_type_have_a_digest():
-    one = CursorScope.of("q", None, {"since": date(2026, 1, 31), "x": float("nan")}, None)
-    assert one == CursorScope.of("q", None, {"x": float("nan"), "since": date(2026, 1, 31)}, None)
+    one = CursorScope.of("q", None, {"since": date(2026, 1, 31), "x": float("nan")}, None, "")
+    same = {"x": float("nan"), "since": date(2026, 1, 31)}
+    assert one == CursorScope.of("q", None, same, None, "")
 
 
 # -- tampering ----------------------------------------------------------------------------------

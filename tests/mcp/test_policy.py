@@ -42,8 +42,8 @@ def toolbox_of(graph, queries, tmp_path):
     policy.write_text(POLICY)
     contexts = []
 
-    def make(actor):
-        contexts.append(open_context(graph.uri, actor, str(policy), str(queries), AgentSettings()))
+    def make(actor, settings=AgentSettings()):  # noqa: B008 - immutable
+        contexts.append(open_context(graph.uri, actor, str(policy), str(queries), settings))
         return Toolbox(contexts[-1])
 
     yield make
@@ -60,6 +60,34 @@ def test_the_list_of_tools_differs_by_actor(toolbox_of):
 
 
 ACTORS = ("ana", "bot", "bo")
+PEOPLE = "query q() { match { $p: Person } return { $p.name } }"
+
+
+@pytest.mark.parametrize("most", [1, None])
+def test_who_may_not_export_pages_up_to_the_cap_of_a_server(toolbox_of, most):
+    agent = toolbox_of("bo", AgentSettings(max_rows=1, max_paged_rows=most))
+    given = {"query": PEOPLE}
+    first = agent.call("graph_query", given).data
+    second = agent.call("graph_query", given | {"cursor": first["cursor"]})
+    if most is None:
+        assert second.data["row_count"] == 1
+    else:
+        assert (second.is_error, second.data["code"]) == (True, "row_limit_exceeded")
+
+
+def test_the_cursor_of_an_agent_is_for_one_policy(toolbox_of, tmp_path):
+    settings = AgentSettings(max_rows=1)
+    calls = (("graph_query", {"query": PEOPLE}), ("branch_list", {}), ("graph_changes", {}))
+    agent = toolbox_of("bo", settings)
+    agent._context.graph.branches.create("other")
+    pages = {tool: agent.call(tool, given).data for tool, given in calls}
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("[read, read_history]", "[read]"))
+    later = toolbox_of("bo", settings)
+    for tool, given in calls:
+        answer = later.call(tool, given | {"cursor": pages[tool]["cursor"]})
+        # A position in the feed outlives changes of a policy that show its reader the same.
+        expected = None if tool == "graph_changes" else "view_changed"
+        assert answer.data.get("code") == expected
 
 
 def test_a_service_reads_and_writes_by_its_stored_queries_only(toolbox_of):

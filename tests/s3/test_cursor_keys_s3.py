@@ -12,7 +12,7 @@ from omnigraph.api.cursors import CursorScope, PageCursor
 from omnigraph.errors import InvalidCursor
 from omnigraph.storage.objects.store import ObjectStore
 
-SCOPE = CursorScope.of("query q() {}", None, None, "ana", "main")
+SCOPE = CursorScope.of("query q() {}", None, None, "ana", "", "main")
 CURSOR = PageCursor(SCOPE, "01ABC", 5, 1_700_000_000_000, "")
 
 

@@ -20,7 +20,7 @@ from omnigraph import Graph
 from omnigraph.identity import Identity
 from omnigraph.plan.view import WHOLE, View
 from omnigraph.policy.decision import Decision
-from omnigraph.server.admission import Admission, ReadAdmission, WriteCaps
+from omnigraph.server.admission import Admission, ReadAdmission, WaitAdmission, WriteCaps
 from omnigraph.server.app import create_app
 from omnigraph.server.authentication import Authentication
 from omnigraph.server.bodies import BodyTimes
@@ -250,6 +250,7 @@ class Server:
             lanes=Lanes(observer=metrics),
             admission=Admission(caps),
             reads=ReadAdmission(state.config.read_caps),
+            waits=WaitAdmission(state.config.wait_caps),
             metrics=metrics,
             log=RequestLog(LogOptions(level="debug", descriptor=self._log_in)),
             times=times,

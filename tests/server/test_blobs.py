@@ -312,6 +312,24 @@ def test_a_write_is_conditional(
         assert answer.json["reason"] == "precondition_failed"
 
 
+def test_a_writer_who_may_not_read_learns_no_digest(
+    ana: Client, fresh: str, access: ListedAccess
+) -> None:
+    tag = tag_of(ana.request("PUT", fresh, raw=b"secret")).strip('"')
+    conditions = [{"If-Match": '"y"'}, {"If-None-Match": "*"}, {"If-None-Match": f'"{tag}"'}]
+    for method, headers in [("PUT", sent) for sent in conditions] + [("DELETE", conditions[0])]:
+        body = b"after" if method == "PUT" else None
+        access.denied = set()
+        answer = ana.request(method, fresh, headers=headers, raw=body)
+        access.denied = {"read"}
+        unread = ana.request(method, fresh, headers=headers, raw=body)
+        assert (answer.status, unread.status) == (412, 412)
+        # A condition that needs no digest computes none.
+        assert answer.json["details"]["digest"] in (tag, "unknown")
+        assert tag not in f"{unread.body!r} {unread.headers}"
+        assert unread.json["reason"] == "precondition_failed"
+
+
 def test_of_two_writers_with_one_tag_one_wins(ana: Client, server: Server, fresh: str) -> None:
     for _ in range(3):
         tag = tag_of(ana.request("PUT", fresh, raw=b"start"))

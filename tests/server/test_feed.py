@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.merge.cursor import Cursor
 from omnigraph.policy.policy import Policy
+from omnigraph.server.admission import WaitCaps
 from omnigraph.server.handlers import feed as feed_handlers
 from omnigraph.server.state import ServerProcess
 from tests.server.processes import until
@@ -236,6 +238,39 @@ def test_many_who_wait_hold_no_thread_and_are_all_answered(graph: Graph, server:
         add(graph, "Zoe")
         assert {tuple(ids(answer.result(30).ok())) for answer in waiting} == {("Zoe",)}
     assert server.process.commit_news.waiting == 0
+
+
+def test_who_waits_has_a_cap_for_each_actor_and_for_all(graph: Graph) -> None:
+    tokens = {"t-ana": "ana", "t-bo": "bo", "t-cy": "cy"}
+    with serving({"g": graph}, tokens=tokens, wait_caps=WaitCaps(3, 2)) as server:
+        ana, bo, cy = (server.client(token, "g") for token in tokens)
+        poll = f"/changes?cursor={now(ana)}&wait=60s"
+        with ExitStack() as open_streams, ThreadPoolExecutor(2) as pool:
+            stream = open_streams.enter_context(Stream(server, "/changes?start=now"))
+            stream.frame()
+            waiting = pool.submit(ana.get, poll)
+            all_waiting(server.process, 2)
+            for headers in ({}, {"Accept": "text/event-stream"}):
+                refused = server.client("t-ana", "g").get(poll, headers=headers)
+                assert refused.fails(429, "2 waiting")["reason"] == "too_many_requests"
+                assert refused.headers["retry-after"] == "5"
+            # Whoever does not wait is answered.
+            server.client("t-ana", "g").get("/changes?start=now").ok()
+            other = pool.submit(bo.get, poll)
+            all_waiting(server.process, 3)
+            full = cy.get(poll)
+            assert full.fails(503)["reason"] == "overloaded"
+            assert full.headers["retry-after"] == "5"
+            text = server.process.metrics.render().decode()
+            assert 'omnigraph_admission_refused_total{kind="wait"} 3.0' in text
+            add(graph, "Zoe")
+            assert [ids(answer.result(30).ok()) for answer in (waiting, other)] == [["Zoe"]] * 2
+            stream.block()
+            # The polls have ended, the stream has not.
+            assert server.process.waits.waiting == 1
+            cy.get(f"/changes?cursor={now(cy)}&wait=1ms").ok()
+        # Those who have left are not counted any more.
+        until(lambda: server.process.waits.waiting == 0, "no waiting connections")
 
 
 def test_a_client_that_leaves_does_not_wait_any_more(server: Server, ana: Client) -> None:

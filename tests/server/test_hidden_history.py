@@ -157,9 +157,105 @@ def test_blame_names_no_commit_of_a_hidden_branch(server: Server, lead: Client) 
         "spy",
     )
     shown = server.client("tok-mia", "g").get(path).ok()
-    assert shown == {**all_of_it, "origin": None}
+    merge = {**all_of_it["commit"], "merged_parent_commit_id": None}
+    assert shown == {**all_of_it, "commit": merge, "origin": None}
     inherited = server.client("tok-dora", "g").get("/blame?type=Doc&id=kept&branch=draft").ok()
     assert inherited["commit"]["actor_id"] != "max"
+
+
+def commits(client: Client, branch: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = client.get(f"/commits?branch={branch}").ok()["commits"]
+    return listed
+
+
+def all_ids(lead: Client, branch: str) -> list[str]:
+    """The commits that were made on a branch."""
+    own = None if branch == "main" else branch
+    return [
+        row["graph_commit_id"] for row in commits(lead, branch) if row["manifest_branch"] == own
+    ]
+
+
+def names_none_of(body: bytes, hidden: list[str]) -> None:
+    text = body.decode()
+    # Cursors are encoded.
+    assert not [commit for commit in hidden if commit in text]
+
+
+def test_the_commits_of_a_branch_are_those_that_the_actor_may_know(
+    server: Server, lead: Client
+) -> None:
+    """Inherited ones of hidden branches are absent, and no other commit names them."""
+    dora, mia = (server.client(f"tok-{actor}", "g") for actor in ("dora", "mia"))
+    assert [row["manifest_branch"] for row in commits(dora, "draft")] == ["draft"]
+    assert [row["parent_commit_id"] for row in commits(dora, "draft")] == [None]
+    secret, draft = all_ids(lead, "secret"), all_ids(lead, "draft")
+    assert len(secret) == 3
+    for branch, shown in (("main", {None}), ("release", {None, "release"})):
+        response = mia.get(f"/commits?branch={branch}")
+        names_none_of(response.body, [*secret, *draft])
+        assert {row["manifest_branch"] for row in response.json["commits"]} == shown
+    merge = commits(mia, "main")[0]
+    assert (merge["kind"], merge["merged_parent_commit_id"]) == ("merge", None)
+    assert commits(lead, "main")[0]["merged_parent_commit_id"] == secret[0]
+    assert len(commits(lead, "release")) == len(commits(mia, "release")) + len(secret)
+    # A filter is no way around it.
+    assert mia.get("/commits?branch=release&actor=spy").ok()["commits"] == []
+
+
+def test_the_feed_goes_on_with_the_next_commit_that_the_actor_may_know(
+    server: Server, lead: Client
+) -> None:
+    mia, dora = (server.client(f"tok-{actor}", "g") for actor in ("mia", "dora"))
+    hidden = [*all_ids(lead, "secret"), *all_ids(lead, "draft")]
+    page = mia.get("/changes?branch=release")
+    names_none_of(page.body, hidden)
+    blocks = page.ok()["blocks"]
+    last = blocks[-1]
+    assert (last["cause"]["manifest_branch"], last["cause"]["parent_commit_id"]) == (
+        "release",
+        None,
+    )
+    # It is compared with the state of main that the reader has.
+    assert [(row["op"], row["id"]) for row in last["changes"]] == [
+        ("insert", "freed"),
+        ("insert", "spied"),
+    ]
+    assert all(row["op"] == "insert" or row["id"] == "gone" for b in blocks for row in b["changes"])
+    own = dora.get("/changes?branch=draft")
+    names_none_of(own.body, all_ids(lead, "main"))
+    (block,) = own.ok()["blocks"]
+    # The types come with the first commit too.
+    assert [event["kind"] for event in block["schema_events"]] == ["add_type"]
+    read, cursor = [], ""
+    while True:
+        page = dora.get(f"/changes?branch=draft&limit=1{cursor}").ok()
+        read += [len(block["schema_events"]) or changed(page)[0][1] for block in page["blocks"]]
+        cursor = f"&cursor={page['cursor']}"
+        if page["caught_up"]:
+            break
+    assert read == [1, "kept", "own"]
+    commit = block["cause"]["graph_commit_id"]
+    of_commit = dora.get(f"/commits/{commit}/changes")
+    names_none_of(of_commit.body, all_ids(lead, "main"))
+    assert [row["id"] for row in of_commit.ok()["changes"]] == ["own"]
+
+
+def test_blame_of_a_row_that_changed_on_a_hidden_branch(server: Server, lead: Client) -> None:
+    mia = server.client("tok-mia", "g")
+    hidden = all_ids(lead, "secret")
+    for row in ("spied", "kept", "freed"):
+        blamed = mia.get(f"/blame?type=Doc&id={row}&branch=release")
+        names_none_of(blamed.body, hidden)
+        expected = None if row == "kept" else "release"
+        assert blamed.ok()["commit"]["manifest_branch"] == expected
+    mia.get("/blame?type=Doc&id=hushed&branch=release").fails(404)
+    names_none_of(mia.get("/blame?type=Doc&id=spied").body, hidden)
+
+
+def test_a_snapshot_names_no_hidden_branch(server: Server, lead: Client) -> None:
+    mia = server.client("tok-mia", "g")
+    assert b"secret" not in mia.get("/snapshot?branch=release").body
 
 
 # -- agents ------------------------------------------------------------------------------------
@@ -175,6 +271,18 @@ def call_tool(client: Client, tool: str, **arguments: Any) -> Any:
     accepted = {"Accept": "application/json, text/event-stream"}
     result = client.post("/mcp", message, headers=accepted).ok()["result"]
     return json.loads(result["content"][0]["text"])
+
+
+def read_commits(client: Client) -> Any:
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "resources/read",
+        "params": {"uri": "omnigraph://commits"},
+    }
+    accepted = {"Accept": "application/json, text/event-stream"}
+    result = client.post("/mcp", message, headers=accepted).ok()["result"]
+    return json.loads(result["contents"][0]["text"])
 
 
 def test_agents_learn_nothing_of_the_history_of_hidden_branches(
@@ -193,6 +301,13 @@ def test_agents_learn_nothing_of_the_history_of_hidden_branches(
     assert blame["commit"]["actor"] == "max"
     assert blame["origin"] is None
     assert call_tool(lead, "graph_blame", type="Doc", id="spied")["origin"]["actor"] == "spy"
+    for branch in ("main", "release"):
+        listed = call_tool(mia, "commit_list", branch=branch)["commits"]
+        ids = {row["graph_commit_id"] for row in commits(mia, branch)}
+        assert {row["commit_id"] for row in listed} == ids
+        names_none_of(json.dumps(listed).encode(), all_ids(lead, "secret"))
+    names_none_of(json.dumps(read_commits(mia)).encode(), all_ids(lead, "secret"))
+    assert len(read_commits(mia)) == len(commits(mia, "main"))
     hidden = lead.get("/commits?branch=secret").json["commits"][0]["graph_commit_id"]
     absent = hidden[:-4] + "0000"
     first, second = (

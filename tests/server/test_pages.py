@@ -17,7 +17,13 @@ import pytest
 import omnigraph
 from omnigraph import Graph, Policy
 from omnigraph.api.cursor_keys import PATH
-from omnigraph.errors import ForeignCursor, HistoryGone, InvalidCursor, ViewChanged
+from omnigraph.errors import (
+    ForeignCursor,
+    HistoryGone,
+    InvalidCursor,
+    RowLimitExceeded,
+    ViewChanged,
+)
 from omnigraph.result.wire import ARROW_STREAM
 from omnigraph.server.access import Access, RunState
 from omnigraph.server.calls import NDJSON
@@ -260,45 +266,156 @@ def test_the_state_of_a_deleted_branch_is_gone(ana, local):
     ana.post("/query", {**body, "cursor": first["cursor"]}).fails(410)
 
 
-RULES = """
+GRANTED = """
 version: 2
-groups: {{ staff: [ana, bo] }}
+groups: {{ staff: [ana, bo], root: [root] }}
 rules:
-  - {{ id: r, allow: {{ actors: {{ group: staff }}, actions: [read], branch_scope: any }} }}
+  - {{ id: r, allow: {{ actors: {{ group: staff }}, actions: [{actions}], branch_scope: any }} }}
+  - {{ id: i, allow: {{ actors: {{ group: staff }}, actions: [invoke_query] }} }}
+  - id: all
+    allow: {{ actors: {{ group: root }}, actions: [read, schema_apply, admin, change] }}
 rows:
   - {{ id: young, actors: {{ group: staff }}, types: ["*"], where: "age < {most}" }}
+  - {{ id: every, actors: {{ group: root }}, types: ["*"] }}
 """
 
 
-def test_a_policy_that_shows_other_rows_ends_a_reading(tmp_path):
+class Governed:
+    """A served graph under a policy that can be replaced, as by a reload."""
+
+    def __init__(self, graph: Graph, server: Server, current: list[Access]) -> None:
+        self.graph = graph
+        self.client = server.client("token-a", "g")
+        self.server = server
+        self._current = current
+
+    def reload(self, text: str) -> None:
+        self._current[0] = Access(RunState.POLICY, {"g": Policy.parse(text)})
+        self.server.swap(access=self._current[0])
+
+    def page(self, cursor: str | None = None, path: str = "/query", size: int = 2) -> Any:
+        body = {"page_size": size} | ({} if cursor is None else {"cursor": cursor})
+        return self.client.post(path, body | ({"query": NAMES} if path == "/query" else {}))
+
+
+@pytest.fixture
+def governed(tmp_path: Path) -> Iterator[Governed]:
     schema = "node Person { name: String @key  age: I64? }"
     people = [{"type": "Person", "data": {"name": f"p{n}", "age": n}} for n in range(9)]
     with Graph.init(tmp_path / "g.omni", schema) as made:
         made.load(people)
-    states = {
-        most: Access(RunState.POLICY, {"g": Policy.parse(RULES.format(most=most))})
-        for most in (5, 6)
-    }
-    current = [states[5]]
+    access = Access(
+        RunState.POLICY, {"g": Policy.parse(GRANTED.format(actions="read, change", most=5))}
+    )
+    current = [access]
     gate = CurrentGate("g", lambda: current[0])
     with (
         Graph.open(tmp_path / "g.omni", local_files=False, policy=gate) as graph,
-        serving({"g": graph}, tokens=TOKENS, access=states[5]) as server,
+        serving(
+            {"g": graph},
+            queries={"names": NAMES},
+            tokens=TOKENS,
+            access=access,
+            limits=QueryLimits(max_rows=3),
+        ) as server,
     ):
-        client = server.client("token-a", "g")
-        documents = read(client, size=2, query=NAMES)
-        assert [row["p.name"] for row in all_rows(documents)] == ["p0", "p1", "p2", "p3", "p4"]
-        current[0] = states[6]
-        server.swap(access=states[6])
-        body = {"query": NAMES, "page_size": 2, "cursor": documents[0]["cursor"]}
-        refused = client.post("/query", body).fails(410)
-        assert refused["reason"] == "view_changed"
-        assert "change_feed_gap" not in refused
-        with (
-            omnigraph.connect(server.url, graph="g", token="token-a") as remote,
-            pytest.raises(ViewChanged),
-        ):
-            remote.pages(NAMES, page_size=2, cursor=documents[0]["cursor"])
+        yield Governed(graph.for_actor("root"), server, current)
+
+
+def names(document: Any) -> list[str]:
+    return [row["p.name"] for row in document["rows"]]
+
+
+def test_a_policy_that_shows_other_rows_ends_a_reading(governed):
+    first = governed.page().ok()
+    assert names(first) == ["p0", "p1"]
+    governed.reload(GRANTED.format(actions="read, change", most=6))
+    refused = governed.page(first["cursor"]).fails(410)
+    assert refused["reason"] == "view_changed"
+    assert "change_feed_gap" not in refused
+    with (
+        omnigraph.connect(governed.server.url, graph="g", token="token-a") as remote,
+        pytest.raises(ViewChanged),
+    ):
+        remote.pages(NAMES, page_size=2, cursor=first["cursor"])
+
+
+@pytest.mark.parametrize(
+    ("actions", "status", "reason"),
+    [
+        ("read, change", 200, None),
+        # It sees the same rows as before; a right was taken, or given.
+        ("read", 410, "view_changed"),
+        ("read, change, export", 410, "view_changed"),
+        # The right to read is asked for before the cursor is looked at.
+        ("change", 403, "policy_denied"),
+    ],
+)
+def test_a_cursor_is_for_the_policy_it_was_issued_under(governed, actions, status, reason):
+    first = governed.page().ok()
+    governed.reload(GRANTED.format(actions=actions, most=5))
+    answer = governed.page(first["cursor"])
+    assert (answer.status, answer.json.get("reason")) == (status, reason)
+    if status == 410:
+        assert names(governed.page(governed.page().ok()["cursor"]).ok())[0] == "p2"
+
+
+def test_a_cursor_of_a_removed_policy_is_not_one_without(governed):
+    first = governed.page().ok()
+    governed._current[0] = Access(RunState.DEFAULT_DENY)
+    governed.server.swap(access=governed._current[0])
+    assert governed.page(first["cursor"]).fails(410)["reason"] == "view_changed"
+
+
+def test_a_schema_change_between_pages_changes_nothing_of_them(governed):
+    first = governed.page().ok()
+    governed.graph.schema.apply(
+        'node Being @rename_from("Person") { label: String @key @rename_from("name")  age: I64? }'
+    )
+    assert names(governed.page(first["cursor"]).ok()) == ["p2"]
+    # A new reading is one of the new schema.
+    governed.page().fails(400, "Person")
+
+
+def test_compaction_between_pages_changes_nothing_and_cleanup_only_what_it_removes(governed):
+    first = governed.page().ok()
+    maintenance = governed.graph.maintenance
+    maintenance.optimize()
+    governed.graph.mutate('query q() { delete Person where name = "p2" }')
+    maintenance.cleanup(10, min_age=0)
+    governed.graph.refresh()
+    assert names(governed.page(first["cursor"]).ok()) == ["p2"]
+    maintenance.cleanup(1, min_age=0, feed_retention=0)
+    governed.graph.refresh()
+    assert governed.page(first["cursor"]).fails(410)["reason"] == "history_gone"
+
+
+# -- more rows than the cap -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/query", "/queries/names"])
+def test_pages_have_more_rows_than_the_cap_for_those_who_may_export(governed, path):
+    governed.reload(GRANTED.format(actions="read", most=9))
+    first = governed.page(path=path).ok()
+    # Together the pages have the 3 rows that one result may have.
+    last = governed.page(first["cursor"], path).ok()
+    assert [names(first), names(last)] == [["p0", "p1"], ["p2"]]
+    refused = governed.page(last["cursor"], path).fails(413, "more than 3 rows")
+    assert refused["reason"] == "row_limit_exceeded"
+    with (
+        omnigraph.connect(governed.server.url, graph="g", token="token-a") as remote,
+        pytest.raises(RowLimitExceeded),
+    ):
+        list(remote.pages(NAMES, page_size=2))
+    governed.reload(GRANTED.format(actions="read, export", most=9))
+    body = {"query": NAMES} if path == "/query" else {}
+    assert len(all_rows(read(governed.client, path, 2, **body))) == 9
+
+
+def test_as_many_rows_as_the_cap_are_whole(governed):
+    governed.reload(GRANTED.format(actions="read", most=3))
+    documents = read(governed.client, size=2, query=NAMES)
+    assert [names(document) for document in documents] == [["p0", "p1"], ["p2"]]
 
 
 # -- clients -------------------------------------------------------------------------------------

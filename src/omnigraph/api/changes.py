@@ -11,19 +11,18 @@ from typing import Any
 
 from omnigraph.api.arguments import Location, public
 from omnigraph.api.authors import Authors
+from omnigraph.api.branch_rights import BranchRights
 from omnigraph.api.handle import Handle, Namespace
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.commit.history import History, SnapshotRef
-from omnigraph.commit.names import branch_label, normal_branch
+from omnigraph.commit.names import normal_branch
 from omnigraph.commit.schema.history import identified, identified_at
 from omnigraph.errors import InputError
-from omnigraph.lang.schema.catalog import Catalog
-from omnigraph.merge.blame import Blame, find_blame
+from omnigraph.merge.blame import Blame, find_blame, missing_row
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.cursor import Cursor, view_mark
-from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, ViewAt, baseline_record
+from omnigraph.merge.feed import BEGINNING, Feed, SchemaAt, baseline_record
 from omnigraph.merge.pages import ChangeBlock, ChangePage
-from omnigraph.plan.view import View
 from omnigraph.records import dataclass
 from omnigraph.representation import brief
 from omnigraph.write.conform import find_type
@@ -221,15 +220,15 @@ def read_page(
     limit: int,
     wanted: ChangeFilter,
     is_enough: Callable[[], bool] = lambda: False,
-    view_at: ViewAt | None = None,
+    rights: BranchRights | None = None,
 ) -> ChangePage:
     """A page of the feed of a branch, as the actor of the handle sees it; see ``Feed.page``.
 
-    ``view_at`` is what the actor sees of each branch, instead of what the handle says.
+    ``rights`` are those of the actor; without, it may read all branches.
     """
-    feed = feed_of(handle, branch, wanted, view_at)
+    feed = feed_of(handle, branch, wanted, rights)
     position = feed.start(start) if cursor is None else Cursor.parse(cursor)
-    return Authors(handle).of_page(feed.page(position, limit, is_enough=is_enough))
+    return _shown(handle, feed.page(position, limit, is_enough=is_enough), rights)
 
 
 def read_commit(
@@ -238,51 +237,55 @@ def read_commit(
     cursor: str | None,
     limit: int,
     wanted: ChangeFilter,
-    view_at: ViewAt | None = None,
+    rights: BranchRights | None = None,
 ) -> ChangePage:
     """A page of the changes of one commit, as the actor of the handle sees them."""
     row = History(handle.store).commit(commit)
-    feed = feed_of(handle, row.branch, wanted, view_at)
+    feed = feed_of(handle, row.branch, wanted, rights)
     start = Cursor(normal_branch(row.branch), row.parent, view=None)
     position = start if cursor is None else Cursor.parse(cursor)
     if (position.branch, position.commit) != (start.branch, start.commit):
         raise InputError("the cursor belongs to another commit", hint="start without one")
-    return Authors(handle).of_page(feed.page(position, limit, row.commit_id))
+    return _shown(handle, feed.page(position, limit, row.commit_id), rights)
+
+
+def _shown(handle: Handle, page: ChangePage, rights: BranchRights | None) -> ChangePage:
+    page = Authors(handle).of_page(page)
+    return page if rights is None else rights.of_page(page)
 
 
 def read_blame(
-    handle: Handle, type_name: str, entity_id: str, branch: str, view_at: ViewAt | None = None
+    handle: Handle, type_name: str, entity_id: str, branch: str, rights: BranchRights | None = None
 ) -> Blame:
-    """The last change of a row, without the authors that the actor of the handle may not know."""
+    """The last change of a row, without what the actor of the handle may not know.
+
+    Raises ``EntityNotFound`` if the actor may not know any commit that changed it.
+    """
     authors = Authors(handle)
     authors.require(branch)
     entity_type = find_type(handle.accepted().catalog, type_name)
-    chain = feed_of(handle, branch, ChangeFilter()).chain()
-    views = view_at or handle.view_at
+    feed = feed_of(handle, branch, ChangeFilter(), rights)
+    # The newest state is judged, whoever made it.
+    chain = feed.visible_chain(feed.chain()[-1].commit_id)
+    views = handle.view_at if rights is None else rights.view_at
     blame = find_blame(handle.store, _schema_at(handle), entity_type, entity_id, chain, views)
-    origin = None if blame.origin is None else authors.of_commit(blame.origin)
-    return Blame(authors.of_commit(blame.commit), blame.op, origin)
-
-
-def readable_views(handle: Handle, may_read: Callable[[str], bool]) -> ViewAt:
-    """What the actor of a handle sees of each branch: nothing of one that it may not read.
-
-    A branch inherits the commits of the one that it was created from.
-    """
-
-    def view_at(branch: str | None, catalog: Catalog) -> View:
-        if may_read(branch_label(branch)):
-            return handle.view(branch, catalog)
-        return View.of(catalog, {})
-
-    return view_at
+    commit, origin = authors.of_commit(blame.commit), blame.origin
+    if rights is not None:
+        if not rights.knows(commit.branch):
+            raise missing_row(entity_type, entity_id)
+        commit = rights.shown(commit)
+        if origin is not None:
+            origin = rights.shown(origin) if rights.knows(origin.branch) else None
+    return Blame(commit, blame.op, None if origin is None else authors.of_commit(origin))
 
 
 def feed_of(
-    handle: Handle, branch: str, wanted: ChangeFilter, view_at: ViewAt | None = None
+    handle: Handle, branch: str, wanted: ChangeFilter, rights: BranchRights | None = None
 ) -> Feed:
-    views = view_at or handle.view_at
-    return Feed(handle.store, _schema_at(handle), normal_branch(branch), wanted, views)
+    views, knows = handle.view_at, None
+    if rights is not None:
+        views, knows = rights.view_at, rights.knows
+    return Feed(handle.store, _schema_at(handle), normal_branch(branch), wanted, views, knows)
 
 
 def _schema_at(handle: Handle) -> SchemaAt:

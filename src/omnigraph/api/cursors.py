@@ -1,10 +1,10 @@
 """Cursors of pages: places in the rows of one query on one state of a graph.
 
 A cursor is opaque. It names the commit whose state is read and the number of rows before it, and
-is bound to the text and the parameters of the query, to the actor, and to what the actor sees. A
-server signs its cursors with a key of the graph, see ``cursor_keys``: whoever changes a byte has an
-invalid cursor. In the caller's own process there is nobody to keep from changing one: cursors there
-have a plain checksum, and no server accepts them.
+is bound to the text and the parameters of the query, to the actor, to the policy in force, and to
+what the actor sees. A server signs its cursors with a key of the graph, see ``cursor_keys``:
+whoever changes a byte has an invalid cursor. In the caller's own process there is nobody to keep
+from changing one: cursors there have a plain checksum, and no server accepts them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from omnigraph.errors import ForeignCursor, HistoryGone, InvalidCursor, ViewChanged
@@ -82,6 +83,8 @@ class CursorScope:
     """A digest of the text, of the name of the query, and of the state that the caller names."""
     params: str
     actor: str
+    policy: str
+    """The mark of the policy in force; empty if there is none."""
 
     @classmethod
     def of(
@@ -90,20 +93,24 @@ class CursorScope:
         name: str | None,
         params: Mapping[str, Any] | None,
         actor: str | None,
+        policy: str,
         *state: str | None,
     ) -> CursorScope:
         """``state`` is how the caller names the state to read: its branch, or its commit.
 
-        >>> one = CursorScope.of("query q() {}", "q", {"a": 1, "b": 2}, "ana", "main")
-        >>> one == CursorScope.of("query q() {}", "q", {"b": 2, "a": 1}, "ana", "main")
+        ``policy`` is the digest of the policy in force.
+
+        >>> one = CursorScope.of("query q() {}", "q", {"a": 1, "b": 2}, "ana", "", "main")
+        >>> one == CursorScope.of("query q() {}", "q", {"b": 2, "a": 1}, "ana", "", "main")
         True
-        >>> one == CursorScope.of("query q() {}", "q", {"a": 1, "b": 2}, "ana", "review")
+        >>> one == CursorScope.of("query q() {}", "q", {"a": 1, "b": 2}, "ana", "", "review")
         False
         """
         return cls(
             _digest("query", text, name, *state),
             _digest("params", params or {}),
             _digest("actor", actor),
+            policy[:_MARK],
         )
 
 
@@ -139,7 +146,7 @@ class PageCursor:
         """The cursor as its holder gets it."""
         scope, key = self.scope, keys.signing()
         fields = [self.commit, self.offset, self.moment, self.view]
-        fields += [scope.query, scope.params, scope.actor]
+        fields += [scope.query, scope.params, scope.actor, scope.policy]
         packed = json.dumps(fields, separators=(",", ":"), ensure_ascii=True).encode("ascii")
         signed = _VERSION + key.key_id + packed
         return _encoded(signed + _mac(key, signed))
@@ -148,26 +155,26 @@ class PageCursor:
     def parse(cls, text: str, keys: CursorKeys, scope: CursorScope) -> PageCursor:
         """The cursor of an earlier page of the same query.
 
-        Raises ``InvalidCursor``, or ``ForeignCursor`` if it was issued to another actor.
+        Raises ``InvalidCursor``, ``ForeignCursor`` if it was issued to another actor, or
+        ``ViewChanged`` if it was issued under another policy.
         """
         cursor = cls(*_checked(text, keys))
         if cursor.scope.actor != scope.actor:
             raise ForeignCursor("the cursor was issued to another actor", hint=_AGAIN)
-        if cursor.scope != scope:
+        if replace(cursor.scope, policy=scope.policy) != scope:
             raise InvalidCursor(
                 "the cursor belongs to another query, to other parameters or to another branch",
                 hint="pass the same query and parameters with it, or begin again without a cursor",
             )
+        if cursor.scope != scope:
+            # Also if the actor still sees the same: what it may have had may be less.
+            raise _view_changed("the policy has changed since the first page was read")
         return cursor
 
     def check_view(self, view: View) -> None:
         """Raise if the actor sees other rows than when the first page was read."""
         if self.view != view_mark(view):
-            raise ViewChanged(
-                "the policy shows other rows than when the first page was read",
-                hint=_AGAIN,
-                details={"cursor": "page"},
-            )
+            raise _view_changed("the actor sees other rows than when the first page was read")
 
     def gone(self) -> HistoryGone:
         """The error of a state that does not exist any more."""
@@ -189,17 +196,17 @@ def _checked(text: str, keys: CursorKeys) -> tuple[CursorScope, str, int, int, s
     if key is None or not hmac.compare_digest(mac, _mac(key, signed)):
         raise _invalid()
     try:
-        commit, offset, moment, view, query, params, actor = json.loads(signed[head:])
+        commit, offset, moment, view, query, params, actor, policy = json.loads(signed[head:])
     except (ValueError, TypeError, RecursionError):
         # Only without a secret can somebody sign this.
         raise _invalid() from None
-    texts = (commit, view, query, params, actor)
+    texts = (commit, view, query, params, actor, policy)
     is_valid = all(isinstance(part, str) for part in texts) and all(
         type(number) is int and 0 <= number < 1 << 53 for number in (offset, moment)
     )
     if not is_valid:
         raise _invalid()
-    return CursorScope(query, params, actor), commit, offset, moment, view
+    return CursorScope(query, params, actor, policy), commit, offset, moment, view
 
 
 def _mac(key: CursorKey, signed: bytes) -> bytes:
@@ -221,6 +228,10 @@ def _decoded(text: str) -> bytes:
         # Some letters of a text in this encoding have bits that mean nothing.
         raise _invalid()
     return raw
+
+
+def _view_changed(message: str) -> ViewChanged:
+    return ViewChanged(message, hint=_AGAIN, details={"cursor": "page"})
 
 
 def _invalid() -> InvalidCursor:

@@ -1,7 +1,8 @@
-"""The protocols of what a handle asks; ``omnigraph.Policy`` implements both.
+"""The protocols of what a handle asks; ``omnigraph.Policy`` implements them all.
 
 A ``WriteGate`` is asked before each write. A gate that is also a ``ViewGate`` decides which rows an
-actor sees; with any other gate every actor sees the whole graph.
+actor sees; with any other gate every actor sees the whole graph. The cursors of pages are bound to
+the rules of a gate that is also a ``DigestGate``.
 """
 
 from __future__ import annotations
@@ -55,4 +56,14 @@ class ViewGate(Protocol):
         It is called for every read and must be cheap. ``actor`` is ``None`` if nobody says who
         acts.
         """
+        ...
+
+
+@runtime_checkable
+class DigestGate(Protocol):
+    """Has a digest of its rules."""
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever the rules do."""
         ...

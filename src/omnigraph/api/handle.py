@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.api.arguments import no_local_files, source_of
 from omnigraph.api.engines import WarmSpark
-from omnigraph.api.gate import ViewGate, WriteGate
+from omnigraph.api.gate import DigestGate, ViewGate, WriteGate
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
 from omnigraph.commit.schema.files import Contract
@@ -249,6 +249,12 @@ class Handle:
         if self.policy is not None:
             self.policy.check(acting, action, branch, target, query=query)
         return actor
+
+    @property
+    def policy_digest(self) -> str:
+        """The digest of the policy in force; empty if there is none."""
+        gate: object = self.policy
+        return gate.digest if isinstance(gate, DigestGate) else ""
 
     # -- actors --------------------------------------------------------------------------
 

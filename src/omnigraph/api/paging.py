@@ -21,7 +21,7 @@ from omnigraph.api.query import columns_of, first_rows, links_of
 from omnigraph.api.snapshot import GraphSnapshot, context_of
 from omnigraph.commit.history import SnapshotRef
 from omnigraph.commit.names import branch_label, normal_branch
-from omnigraph.errors import CommitNotFound, HistoryGone, InputError
+from omnigraph.errors import CommitNotFound, HistoryGone, InputError, RowLimitExceeded
 from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.query.typed import NOW_PARAMETER
 from omnigraph.lang.schema.catalog import Catalog
@@ -123,10 +123,16 @@ def read_page(
     keys: CursorKeys,
     limits: Limits,
 ) -> PageRead:
-    """The first page of a query, or that of a cursor."""
+    """The first page of a query, or that of a cursor.
+
+    All pages together have at most as many rows as the limits allow: the last one is shorter, and
+    the one after it is refused.
+    """
     if not 1 <= size <= MOST_ROWS:
         raise InputError(f"page_size must be between 1 and {MOST_ROWS}", details={"size": size})
-    scope = CursorScope.of(read.source.text, read.name, read.params, handle.actor, *read.state)
+    scope = CursorScope.of(
+        read.source.text, read.name, read.params, handle.actor, handle.policy_digest, *read.state
+    )
     if cursor is None:
         context = read.resolve(None)
         position = _beginning(scope, context)
@@ -134,6 +140,7 @@ def read_page(
         position = PageCursor.parse(cursor, keys, scope)
         context = _resolved(read, position)
         position.check_view(context.view)
+    size = min(size, _rows_left(position, limits))
     prepared = _paged(handle, read, context)
     # One more than the page has, to know whether there are more.
     rows = handle.pages.get(position, size + 1)
@@ -148,6 +155,19 @@ def read_page(
         schema=prepared.info.schema,
     )
     return PageRead(result, rows.num_rows > size, position, min(size, rows.num_rows), keys)
+
+
+def _rows_left(position: PageCursor, limits: Limits) -> int:
+    most = limits.max_rows
+    if most is None:
+        return MOST_ROWS
+    if position.offset >= most:
+        raise RowLimitExceeded(
+            f"the pages have more than {most} rows",
+            hint="ask for less; a server gives more to those who may export the branch",
+            details={"max_rows": most},
+        )
+    return most - position.offset
 
 
 def iterate_pages(
@@ -222,7 +242,7 @@ def _compute(
     def compiled(catalog: Catalog, view: View) -> PreparedQuery:
         return prepared
 
-    # The size of a page is limited already.
+    # The number of rows is limited already.
     free = replace(limits, max_rows=None)
     params = _with_moment(read.params, position)
     with GATE, first_rows(handle, context, compiled, params, free, None, change, count) as result:

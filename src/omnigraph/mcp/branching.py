@@ -202,7 +202,7 @@ class _BranchTools:
             for commit in self._graph.commits(base)
             if commit.merged_parent is not None
         }
-        for commit in self._graph.commits(branch):
+        for commit in self._context.rights.visible(self._graph.commits(branch)):
             if commit.commit_id in theirs:
                 return commit.commit_id
         raise InputError(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from omnigraph.api.changes import readable_views
+from omnigraph.api.branch_rights import BranchRights
 from omnigraph.api.cursors import UNSIGNED, CursorKeys
 from omnigraph.api.graph import Graph
 from omnigraph.api.paging import MOST_ROWS, PagedRead, branch_state, fixed_state, read_page
@@ -18,7 +19,6 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.mcp.results import ToolResult, failure, page_of
 from omnigraph.mcp.settings import AgentSettings, Grants
-from omnigraph.merge.feed import ViewAt
 from omnigraph.policy.actions import Action
 from omnigraph.read.limits import Cancel, Limits
 from omnigraph.records import dataclass
@@ -100,10 +100,12 @@ class AgentContext:
         return snapshot
 
     @property
-    def views(self) -> ViewAt:
-        """What the actor sees of each branch in the history of another."""
+    def rights(self) -> BranchRights:
+        """What the actor may know of each branch in the history of another."""
         allows = self.grants.allows
-        return readable_views(self.graph._handle, lambda branch: allows("read", branch))
+        return BranchRights(
+            self.graph._handle, lambda branch: allows("read", branch), may_list=allows("read")
+        )
 
     def is_over(self) -> bool:
         """Whether nobody waits for the call any more."""
@@ -150,14 +152,18 @@ class AgentContext:
         handle = self.graph._handle
         if at is None:
             self.require("read", branch or MAIN, query=stored)
-            resolve = branch_state(handle, branch or MAIN)
+            read_branch, resolve = branch or MAIN, branch_state(handle, branch or MAIN)
         else:
-            resolve = fixed_state(self.snapshot(given, stored)._context)
+            snapshot = self.snapshot(given, stored)
+            read_branch, resolve = snapshot.branch, fixed_state(snapshot._context)
         source = Source("<query>", text)
         read = PagedRead(source, name, params, resolve, (branch or MAIN, at))
         most_rows, most_bytes = self.limits(given.get("limit"))
         size = min(most_rows, MOST_ROWS)
-        page = read_page(handle, read, size, given.get("cursor"), self.cursors, self.query_limits())
+        limits = self.query_limits()
+        if not self.grants.allows("export", read_branch, query=stored):
+            limits = replace(limits, max_rows=self.settings.max_paged_rows)
+        page = read_page(handle, read, size, given.get("cursor"), self.cursors, limits)
         return ToolResult(page_of(page, most_bytes))
 
     def write(

@@ -23,7 +23,8 @@ class ListReader:
         }
         self._context = context
         self._limits = context.limits(given.get("limit"))
-        self._scope = CursorScope.of(f"tool {tool}", None, bound, context.actor)
+        policy = context.graph._handle.policy_digest
+        self._scope = CursorScope.of(f"tool {tool}", None, bound, context.actor, policy)
         cursor = given.get("cursor")
         self._position = (
             None if cursor is None else PageCursor.parse(cursor, context.cursors, self._scope)

@@ -268,7 +268,7 @@ class _ReadingTools:
         pages = ListReader(
             self._context, "commit_list", {**given, "limit": given.get("limit") or _COMMITS}
         )
-        commits = self._context.graph.commits(branch)
+        commits = self._context.rights.visible(self._context.graph.commits(branch))
         ids = [commit.commit_id for commit in commits]
         newest = pages.state or (ids[0] if ids else None)
         listed = [
@@ -291,11 +291,8 @@ class _ReadingTools:
         context.require("read_history", branch)
         context.require("read", branch)
         handle = context.graph._handle
-        blame = read_blame(handle, given["type"], given["id"], branch, context.views)
-        origin = blame.origin
-        if origin is not None and not context.grants.allows("read", origin.branch):
-            origin = None
-        commits = {"commit": blame.commit, "origin": origin}
+        blame = read_blame(handle, given["type"], given["id"], branch, context.rights)
+        commits = {"commit": blame.commit, "origin": blame.origin}
         return ToolResult(
             {"op": blame.op}
             | {
@@ -330,7 +327,7 @@ class _ReadingTools:
                 most,
                 wanted,
                 context.is_over,
-                context.views,
+                context.rights,
             )
             result = ToolResult(
                 {

@@ -72,7 +72,7 @@ def read_resource(context: AgentContext, uri: str) -> tuple[AgentResource, str]:
             "actor": commit.actor,
             "kind": commit.kind,
         }
-        for commit in context.graph.commits()[:_COMMITS]
+        for commit in context.rights.visible(context.graph.commits())[:_COMMITS]
     ]
     return resource, json.dumps(commits)
 

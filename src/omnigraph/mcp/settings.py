@@ -14,6 +14,8 @@ class AgentSettings:
 
     max_rows: int = 200
     """Rows in one result."""
+    max_paged_rows: int | None = None
+    """Rows in all pages of a query, for an actor who may not export them."""
     max_bytes: int = 100_000
     """Bytes of JSON in one result."""
     timeout: float = 30.0

@@ -61,12 +61,16 @@ def find_blame(
         if turn is not None:
             return Blame(commit_of(turn), "write" if is_there else "delete")
     if write is None:
-        raise EntityNotFound(
-            f"there is no {entity_type.name} '{row_id}', now or in the kept history",
-            details={"id": row_id},
-        )
+        raise missing_row(entity_type, row_id)
     origin = _origin(store, history, write, row_id) if row.is_merged_seen(write) else None
     return Blame(commit_of(write), "write", origin)
+
+
+def missing_row(entity_type: EntityType, row_id: str) -> EntityNotFound:
+    return EntityNotFound(
+        f"there is no {entity_type.name} '{row_id}', now or in the kept history",
+        details={"id": row_id},
+    )
 
 
 def _last_write(

@@ -75,11 +75,17 @@ class Feed:
         branch: str | None,
         wanted: ChangeFilter,
         view_at: ViewAt | None = None,
+        knows: Callable[[str | None], bool] | None = None,
     ) -> None:
-        """Without ``view_at`` the reader sees everything."""
+        """Without ``view_at`` the reader sees everything.
+
+        ``knows`` says of which branches the reader may know the commits. One that it may not know
+        is skipped: the next is compared with the last that it knows.
+        """
         self._store = store
         self._schema = schema
         self._view_at = view_at
+        self._knows = knows
         self._branch = branch
         self._history = History(store)
         self._wanted = wanted
@@ -258,7 +264,8 @@ class Feed:
 
     def _commits_after(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:
         """The commits after a cursor, oldest first, each with its predecessor."""
-        chain = self.chain()
+        # A state that the reader has is the state of a commit, whether it knows that one or not.
+        chain = self.visible_chain(cursor.commit)
         start = 0
         if cursor.commit is not None:
             ids = [row.commit_id for row in chain]
@@ -273,6 +280,13 @@ class Feed:
     def chain(self) -> list[CommitRow]:
         head = self._store.manifest(self._branch).current().head
         return first_parents(self._store, self._branch, None if head is None else head.commit_id)
+
+    def visible_chain(self, also: str | None = None) -> list[CommitRow]:
+        """The commits of the branch that the reader may know, oldest first; and ``also``."""
+        chain, knows = self.chain(), self._knows
+        if knows is None:
+            return chain
+        return [row for row in chain if knows(row.branch) or row.commit_id == also]
 
     def _gap(self, message: str, commit_id: str, chain: list[CommitRow]) -> HistoryGone:
         return HistoryGone(
@@ -330,7 +344,7 @@ class Feed:
             raise
         except (HistoryGone, StorageMissing) as error:
             message = f"the changes of commit '{row.commit_id}' were removed by cleanup"
-            raise self._gap(message, row.commit_id, self.chain()) from error
+            raise self._gap(message, row.commit_id, self.visible_chain()) from error
 
     def _content(self, step: _Step, wanted: ChangeFilter) -> CommitContent:
         events = recorded_events(step.row)

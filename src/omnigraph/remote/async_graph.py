@@ -257,7 +257,7 @@ class AsyncRemoteGraph:
         Raises:
             InvalidCursor: the cursor is too old, or belongs to another query or other parameters.
             ForeignCursor: the cursor was issued to another actor.
-            ViewChanged: the policy shows other rows than when the first page was read.
+            ViewChanged: the policy has changed since the first page was read.
             HistoryGone: the state of the cursor was removed by cleanup.
         """
         text = requests.query_source(source)

@@ -3,6 +3,7 @@
 Writes are counted per actor in the process that executes them and are refused at once. Reads are
 counted per process and actor; a read that meets a full process waits for a moment before it is
 refused. A permit belongs to the work and not to the connection: it is released when the work ends.
+Who waits for a commit does no work: such connections have counts of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ QUEUE_LENGTH = 64
 QUEUE_SECONDS = 0.25
 """How long a read waits for a full process."""
 _BUSY_SECONDS = 1
+_WAIT_SECONDS = 5
+"""The pause that a refused follower of changes is asked for."""
 
 
 class TooMany(ServerUnavailable, code="too_many_requests"):
@@ -241,9 +244,57 @@ class ReadAdmission:
             self._waiting.popleft()
 
 
-def _overloaded() -> Overloaded:
+def _overloaded(retry_after: int = _BUSY_SECONDS) -> Overloaded:
     return Overloaded(
         "the server is busy",
         hint="repeat the request",
-        details={"retry_after": _BUSY_SECONDS},
+        details={"retry_after": retry_after},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCaps:
+    """How many connections of one process, and of one actor in it, may wait for commits."""
+
+    waits: int = 1024
+    actor_waits: int = 256
+
+
+class WaitAdmission:
+    """Counts the long polls and the streams of events of a process. Used from one event loop only.
+
+    >>> waits = WaitAdmission(WaitCaps(actor_waits=1))
+    >>> with waits.enter("ada"):
+    ...     waits.enter("ada")
+    Traceback (most recent call last):
+    ...
+    omnigraph.server.admission.TooMany: actor cap of 1 waiting connections exceeded
+    >>> waits.waiting
+    0
+    """
+
+    def __init__(self, caps: WaitCaps = WaitCaps()) -> None:  # noqa: B008 - immutable
+        self.caps = caps
+        self._waits: Counter[str] = Counter()
+
+    @property
+    def waiting(self) -> int:
+        """How many connections are admitted."""
+        return self._waits.total()
+
+    def enter(self, actor: str | None) -> Permit:
+        """Admit a connection; ``TooMany`` for the actor, ``Overloaded`` if the process is full."""
+        actor = actor or ANONYMOUS
+        if self._waits[actor] >= self.caps.actor_waits:
+            raise _too_many(
+                f"actor cap of {self.caps.actor_waits} waiting connections exceeded", _WAIT_SECONDS
+            )
+        if self.waiting >= self.caps.waits:
+            raise _overloaded(_WAIT_SECONDS)
+        self._waits[actor] += 1
+        return Permit(lambda: self._leave(actor))
+
+    def _leave(self, actor: str) -> None:
+        self._waits[actor] -= 1
+        if not self._waits[actor]:
+            del self._waits[actor]

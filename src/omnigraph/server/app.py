@@ -110,7 +110,7 @@ class _Exchange:
         self._patience = patience
         self._look_ups = look_ups
         self._listening: asyncio.Task[None] | None = None
-        self._waited = 0.0
+        self._waiting = waiting.WaitingConnection()
 
     # -- the whole ---------------------------------------------------------------------------
 
@@ -131,7 +131,8 @@ class _Exchange:
             await self._fail(error)
         finally:
             self._close_body()
-            self._account(time.perf_counter() - started - self._waited)
+            self._waiting.release()
+            self._account(time.perf_counter() - started - self._waiting.seconds)
 
     def _close_body(self) -> None:
         body = None if self._call is None else self._call.body
@@ -304,18 +305,10 @@ class _Exchange:
         """Run a read; it is cancelled when its client leaves. While it waits, it holds nothing."""
         reply = await self._run_once(route, call, lambda: self._run_read(route, call))
         while isinstance(reply, Wait):
-            is_over, then = await self._wait(call, reply), reply.then
+            is_over, then = await self._waiting.wait(call, reply, self._leaves), reply.then
             assert then is not None
             reply = await self._run_once(route, call, partial(then, is_over))
         return reply
-
-    async def _wait(self, call: Call, wait: Wait) -> bool:
-        """See ``waiting.wait_for_commit``; the time does not count as that of the request."""
-        started = time.perf_counter()
-        try:
-            return await waiting.wait_for_commit(call, wait, self._leaves)
-        finally:
-            self._waited += time.perf_counter() - started
 
     async def _run_once(
         self, route: Route, call: Call, work: Callable[[], Reply | Wait]
@@ -370,6 +363,8 @@ class _Exchange:
 
     async def _respond(self, reply: Reply) -> None:
         route, self._reply = self._route, reply
+        if reply.follows and self._call is not None:
+            self._waiting.admit(self._call)
         headers = [*reply.headers]
         if reply.status != _NOT_MODIFIED:
             headers.insert(0, ("content-type", reply.content_type))
@@ -400,7 +395,7 @@ class _Exchange:
                 )
                 if isinstance(piece, Wait):
                     leaving.cancel()
-                    is_over = await self._wait(call, piece)
+                    is_over = await self._waiting.wait(call, piece, self._leaves)
                     leaving = asyncio.ensure_future(self._leaves())
                     if not is_over:
                         continue

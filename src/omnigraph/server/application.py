@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from omnigraph.api.graph import Graph
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.access import Access, RunState
-from omnigraph.server.admission import Admission, ReadAdmission
+from omnigraph.server.admission import Admission, ReadAdmission, WaitAdmission
 from omnigraph.server.app import create_app
 from omnigraph.server.authentication import Authentication
 from omnigraph.server.boot import check_served
@@ -80,6 +80,7 @@ class GraphApplication:
             lanes=self._lanes,
             admission=Admission(parts.config.write_caps),
             reads=ReadAdmission(parts.config.read_caps),
+            waits=WaitAdmission(parts.config.wait_caps),
             metrics=parts.metrics,
             log=parts.log,
             forwarder=parts.host.forwarder,

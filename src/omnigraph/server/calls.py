@@ -202,6 +202,8 @@ class Reply:
     """Further pieces of the body; a failure in it breaks the connection."""
     length: int | None = None
     """The length of the whole body, if it is known but not all of it is here."""
+    follows: bool = False
+    """Whether the stream waits for commits; it counts as a waiting connection to its end."""
     failed: Callable[[bytes], bytes] | None = None
     """The last piece of a body that fails; gets the error as JSON."""
 

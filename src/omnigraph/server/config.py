@@ -15,7 +15,7 @@ import msgspec
 
 from omnigraph.errors import InputError
 from omnigraph.mcp.branch_prefixes import PrefixRules, parse_prefixes
-from omnigraph.server.admission import ReadCaps, WriteCaps
+from omnigraph.server.admission import ReadCaps, WaitCaps, WriteCaps
 from omnigraph.settings import Settings
 
 DEFAULT_BIND = "127.0.0.1:8080"
@@ -87,6 +87,7 @@ class ServerConfig(msgspec.Struct, frozen=True):
     drain_seconds: float = 30.0
     read_caps: ReadCaps = ReadCaps()
     write_caps: WriteCaps = WriteCaps()
+    wait_caps: WaitCaps = WaitCaps()
     limits: QueryLimits = QueryLimits()
     log: LogOptions = LogOptions()
     agents: AgentOptions = AgentOptions()
@@ -184,6 +185,7 @@ def make_config(
             cap("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", settings.actor_writes, writes.writes),
             cap("OMNIGRAPH_PER_ACTOR_BYTES_MAX", settings.actor_write_bytes, writes.size),
         ),
+        wait_caps=WaitCaps(settings.waiting_slots, settings.actor_waiting_slots),
         limits=QueryLimits(
             float(settings.query_timeout), settings.query_max_rows, settings.query_max_memory
         ),

@@ -164,7 +164,7 @@ class Metrics:
     def moved(self) -> None:
         self._moved.inc()
 
-    def refused(self, kind: Literal["read", "write"]) -> None:
+    def refused(self, kind: Literal["read", "write", "wait"]) -> None:
         """Admission refused a request."""
         self._refused.labels(kind).inc()
 

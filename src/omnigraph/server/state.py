@@ -24,7 +24,7 @@ from omnigraph.identity import Identity
 from omnigraph.policy.actions import Action
 from omnigraph.policy.decision import Decision
 from omnigraph.records import dataclass
-from omnigraph.server.admission import Admission, ReadAdmission
+from omnigraph.server.admission import Admission, ReadAdmission, WaitAdmission
 from omnigraph.server.bodies import BodyTimes
 from omnigraph.server.boot import GraphSpec, Quarantine
 from omnigraph.server.commit_news import CommitNews
@@ -177,6 +177,7 @@ class ServerProcess:
         lanes: Lanes,
         admission: Admission,
         reads: ReadAdmission,
+        waits: WaitAdmission,
         metrics: Metrics,
         log: RequestLog,
         forwarder: ASGIApp | None = None,
@@ -190,6 +191,7 @@ class ServerProcess:
         self.lanes = lanes
         self.admission = admission
         self.reads = reads
+        self.waits = waits
         self.metrics = metrics
         self.log = log
         self.forwarder = forwarder
@@ -238,6 +240,12 @@ class CurrentGate:
     def __init__(self, graph_id: str, access: Callable[[], Decisions]) -> None:
         self._graph_id = graph_id
         self._access = access
+
+    @property
+    def digest(self) -> str:
+        """That of the policy of the graph; empty if it has none."""
+        policy = self._access().policy_of(self._graph_id)
+        return "" if policy is None else policy.digest
 
     def view(self, actor: Identity | None, branch: str, catalog: Catalog) -> View:
         """What the actor sees of a branch."""

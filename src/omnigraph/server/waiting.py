@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from omnigraph.errors import ServerUnavailable
 from omnigraph.server import heads
+from omnigraph.server.admission import Permit
 from omnigraph.server.bodies import ClientLeft
 from omnigraph.server.calls import Call, Wait
 from omnigraph.server.errors import RequestRefused
 from omnigraph.server.lanes import ReadCancel
+
+
+class WaitingConnection:
+    """The waits of one request; from the first one on, its connection counts as one that waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """They do not count as time of the request."""
+        self._permit: Permit | None = None
+
+    def admit(self, call: Call) -> None:
+        """Count the connection; raises if too many wait already."""
+        if self._permit is not None:
+            return
+        try:
+            self._permit = call.process.waits.enter(call.actor)
+        except ServerUnavailable:
+            call.process.metrics.refused("wait")
+            raise
+
+    async def wait(self, call: Call, wait: Wait, leaves: Callable[[], Awaitable[None]]) -> bool:
+        """See ``wait_for_commit``."""
+        self.admit(call)
+        started = time.perf_counter()
+        try:
+            return await wait_for_commit(call, wait, leaves)
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    def release(self) -> None:
+        """The response has ended."""
+        if self._permit is not None:
+            self._permit.release()
 
 
 async def wait_for_commit(call: Call, wait: Wait, leaves: Callable[[], Awaitable[None]]) -> bool:

@@ -78,14 +78,22 @@ class BlobCondition:
 NO_CONDITION = BlobCondition()
 
 
+_UNFULFILLED = "the Blob does not fulfil the condition"
+
+
 def blob_changed(digest: str | None) -> PreconditionFailed:
     """The error of a write, or a read, whose condition a Blob does not fulfil."""
     state = "it is null" if digest is None else f"its digest is {digest}"
     return PreconditionFailed(
-        f"the Blob does not fulfil the condition: {state}",
+        f"{_UNFULFILLED}: {state}",
         hint="read it again, and decide on its present content",
         details={"digest": digest},
     )
+
+
+def without_digest(error: PreconditionFailed) -> PreconditionFailed:
+    """The same for somebody who may not read the Blob: nothing of its content."""
+    return PreconditionFailed(_UNFULFILLED) if "digest" in error.details else error
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from omnigraph.api.blobs import run_blob_write
 from omnigraph.api.snapshot_rows import OpenBlob, open_blob
-from omnigraph.errors import Cancelled, InputError, StorageCorrupt
+from omnigraph.errors import Cancelled, InputError, PreconditionFailed, StorageCorrupt
 from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.conditions import ByteRange, TagList, byte_range, quoted, tag_list
 from omnigraph.server.errors import RequestRefused
@@ -21,7 +21,7 @@ from omnigraph.server.models.blobs import (
 )
 from omnigraph.server.models.responses import ReceiptOutput
 from omnigraph.storage.tables.blob_digests import digest_of
-from omnigraph.write.blob_value import BlobCell, BlobCondition, blob_changed
+from omnigraph.write.blob_value import BlobCell, BlobCondition, blob_changed, without_digest
 
 BYTES = "application/octet-stream"
 _PIECE = 1 << 20
@@ -135,16 +135,21 @@ def delete_blob(call: Call) -> Reply:
 
 def _write(call: Call, data: bytes | None) -> Reply:
     target: BlobTarget = call.query
-    rules = conditions_of(call)
-    written = run_blob_write(
-        call.graph._handle,
-        BlobCell(target.type_name, target.id, target.property_name),
-        data,
-        target.branch or MAIN,
-        _condition(call),
-        rules.if_commit,
-        rules.idempotency_key,
-    )
+    rules, branch = conditions_of(call), target.branch or MAIN
+    try:
+        written = run_blob_write(
+            call.graph._handle,
+            BlobCell(target.type_name, target.id, target.property_name),
+            data,
+            branch,
+            _condition(call),
+            rules.if_commit,
+            rules.idempotency_key,
+        )
+    except PreconditionFailed as error:
+        if call.allows("read", branch) is None:
+            raise
+        raise without_digest(error) from None
     receipt = written.receipt
     etag = None if data is None else quoted([digest_of(data)])
     output = BlobWriteOutput(

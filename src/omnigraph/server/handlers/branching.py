@@ -16,6 +16,7 @@ from omnigraph.merge.run import MergeReport
 from omnigraph.server.calls import Call, Reply
 from omnigraph.server.errors import RequestRefused
 from omnigraph.server.handlers.reading import MAIN
+from omnigraph.server.handlers.states import rights_of
 from omnigraph.server.handlers.writing import (
     IDEMPOTENCY_KEY,
     IF_COMMIT,
@@ -122,7 +123,7 @@ def merge_output(call: Call, report: MergeReport, *, is_preview: bool) -> Branch
         BranchMergeOutcome(report.outcome.value),
         call.actor,
         commit_output(call, report.commit_id),
-        report.base,
+        report.base if rights_of(call).knows_commit(report.base) else None,
         msgspec.convert(tables, dict[str, TableChangeOutput]),
         report.version,
         UNSET if deleted is None else deleted,
@@ -147,11 +148,11 @@ def authorize_commit(call: Call) -> None:
 
 
 def list_commits(call: Call) -> Reply:
-    """The commits of a branch, newest first."""
+    """The commits of a branch that the actor may know, newest first."""
     wanted: CommitFilter = call.query
     commits = [
         commit
-        for commit in call.graph.commits(wanted.branch or MAIN)
+        for commit in rights_of(call).visible(call.graph.commits(wanted.branch or MAIN))
         if wanted.actor in (None, commit.actor) and wanted.kind in (None, commit.kind)
     ]
     return Reply.json(CommitListOutput([CommitOutput.of(c) for c in commits[: wanted.limit]]))

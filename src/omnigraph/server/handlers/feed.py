@@ -22,7 +22,7 @@ from omnigraph.merge.pages import ChangePage
 from omnigraph.server.calls import EVENT_STREAM, NDJSON, Call, Headers, Reply, Wait
 from omnigraph.server.errors import failure_of
 from omnigraph.server.handlers.reading import MAIN
-from omnigraph.server.handlers.states import require_commit, views_of
+from omnigraph.server.handlers.states import require_commit, rights_of
 from omnigraph.server.models.history import (
     BaselineRequest,
     ChangeBlockOutput,
@@ -107,7 +107,7 @@ class _FeedReader:
         self.call = call
         self.branch = given.branch or MAIN
         self._wanted = _filter(given)
-        self._views = views_of(call)
+        self._rights = rights_of(call)
         self._limit = given.limit or _PAGE
 
     def page(self, cursor: str | None, start: str = BEGINNING) -> tuple[Head, ChangePage]:
@@ -124,7 +124,7 @@ class _FeedReader:
             self._limit,
             self._wanted,
             lambda: call.cancel.is_set or time.monotonic() > end,
-            self._views,
+            self._rights,
         )
         return head, page
 
@@ -163,16 +163,17 @@ def commit_changes(call: Call) -> Reply:
     given: CommitChangesParameters = call.query
     commit_id = call.path["commit_id"]
     require_commit(call, commit_id)
+    rights = rights_of(call)
     page = read_commit(
         call.graph._handle,
         commit_id,
         given.page_token,
         given.limit or _PAGE,
         _filter(given),
-        views_of(call),
+        rights,
     )
     output = CommitChangesOutput(
-        CommitOutput.of(call.graph.commit(commit_id)),
+        CommitOutput.of(rights.shown(call.graph.commit(commit_id))),
         [event.to_json() for event in page.schema_events],
         [RowChangeOutput.of(change) for change in page.changes],
         UNSET if page.caught_up else page.cursor,
@@ -189,7 +190,7 @@ def _event_reply(reader: _FeedReader, cursor: str | None, start: str) -> Reply:
     headers: Headers = (("cache-control", "no-store"), ("x-accel-buffering", "no"))
     frames = _frames(reader, head, page)
     first = _RETRY + _mark(page.cursor if not page.blocks else cursor)
-    return Reply(first, content_type=EVENT_STREAM, headers=headers, stream=frames)
+    return Reply(first, content_type=EVENT_STREAM, headers=headers, stream=frames, follows=True)
 
 
 def _frames(reader: _FeedReader, head: Head, page: ChangePage) -> Iterator[bytes | Wait]:

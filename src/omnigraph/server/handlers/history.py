@@ -18,7 +18,7 @@ from omnigraph.server.handlers.states import (
     authorize_name,
     find_state,
     require_commit,
-    views_of,
+    rights_of,
 )
 from omnigraph.server.handlers.writing import note_commit
 from omnigraph.server.models.history import (
@@ -160,10 +160,8 @@ def authorize_blame(call: Call) -> None:
 def blame(call: Call) -> Reply:
     """The commit that last changed a node or an edge."""
     given: BlameParameters = call.query
-    views = views_of(call)
-    change = read_blame(call.graph._handle, given.type, given.id, given.branch or MAIN, views)
-    origin = None
-    if change.origin is not None and call.allows("read", change.origin.branch) is None:
-        origin = CommitOutput.of(change.origin)
+    handle, branch = call.graph._handle, given.branch or MAIN
+    change = read_blame(handle, given.type, given.id, branch, rights_of(call))
+    origin = None if change.origin is None else CommitOutput.of(change.origin)
     output = BlameOutput(given.type, given.id, change.op, CommitOutput.of(change.commit), origin)
     return Reply.json(output)

@@ -124,22 +124,27 @@ def _may_export(call: Call, branch: str, stored: str | None) -> bool:
 
 
 def _page(call: Call, request: QueryRequest, content_type: str, stored: str | None) -> Reply:
-    """One page of the rows, from the state of the first page."""
-    handle = call.graph._handle
+    """One page of the rows, from the state of the first page.
+
+    As of a stream, there are more rows than the cap for those who may export the branch.
+    """
+    handle, branch = call.graph._handle, request.branch or MAIN
     if request.snapshot is None:
-        resolve = _following(call, request.branch or MAIN, stored)
+        resolve = _following(call, branch, stored)
     else:
         snapshot = snapshot_of(call, None, request.snapshot, query=stored)
-        resolve = fixed_state(snapshot._context)
+        resolve, branch = fixed_state(snapshot._context), snapshot.branch
     # A stored query is its text: a changed one has no old cursors.
     state = request.branch or MAIN, request.snapshot, stored
     source = Source("<query>", request.query)
     read = PagedRead(source, request.name, request.params, resolve, state)
-    limits = _limits(call)
-    size = request.page_size or PAGE_ROWS
-    if limits.max_rows is not None:
-        size = min(size, limits.max_rows)
+    limits, cap = _limits(call), call.state.config.limits.max_rows
+    size = min(request.page_size or PAGE_ROWS, cap)
+    if _may_export(call, branch, stored):
+        limits = replace(limits, max_rows=None)
     page = read_page(handle, read, size, request.cursor, call.serving.cursor_keys, limits)
+    if page.position.offset + page.size > cap:
+        call.require("export", branch, query=stored)
     rows = Rows(page.result, page.position.commit, page.cursor())
     return rows_reply(call, rows, content_type)
 
@@ -240,12 +245,13 @@ def _is_mutation(request: QueryRequest) -> bool:
 def get_snapshot(call: Call) -> Reply:
     """The tables of a branch, or of the state of a commit."""
     snapshot = snapshot_of(call, call.query.branch, call.query.snapshot)
+    hides = partial(call.state.access.hides_branch, call.graph_id, call.identity)
     tables = [
         SnapshotTableOutput(
             key,
             table["path"],
             table["version"],
-            None if table["branch"] == MAIN else table["branch"],
+            None if table["branch"] == MAIN or hides(table["branch"]) else table["branch"],
             table["rows"],
         )
         for key, table in sorted(snapshot.tables.items())

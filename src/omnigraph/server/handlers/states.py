@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from omnigraph.api.changes import readable_views
+from omnigraph.api.branch_rights import BranchRights
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.errors import CommitNotFound, InputError, NotFound
 from omnigraph.lang.closest import suggest
-from omnigraph.merge.feed import ViewAt
 from omnigraph.server.calls import Call
 from omnigraph.server.handlers.reading import MAIN, snapshot_of
 from omnigraph.server.models.history import StateName
@@ -32,13 +31,14 @@ def require_commit(call: Call, commit_id: str) -> None:
     snapshot_of(call, None, commit_id)
 
 
-def views_of(call: Call) -> ViewAt:
-    """What the actor sees of each branch in the history of another."""
-    access, graph_id, identity = call.state.access, call.graph_id, call.identity
-    return readable_views(
-        call.graph._handle,
-        lambda branch: access.decide(graph_id, identity, "read", branch).allowed,
-    )
+def rights_of(call: Call) -> BranchRights:
+    """What the actor may know of each branch in the history of another."""
+
+    def may_read(branch: str | None) -> bool:
+        access = call.state.access
+        return access.decide(call.graph_id, call.identity, "read", branch).allowed
+
+    return BranchRights(call.graph._handle, may_read, may_list=may_read(None))
 
 
 def authorize_name(call: Call, name: str | StateName) -> None:

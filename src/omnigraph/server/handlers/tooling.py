@@ -109,6 +109,7 @@ def context_of(call: Call) -> AgentContext:
     config = call.state.config
     settings = AgentSettings(
         max_rows=config.agents.max_rows,
+        max_paged_rows=config.limits.max_rows,
         max_bytes=config.agents.max_bytes,
         timeout=config.limits.timeout,
         max_memory=config.limits.max_memory,

@@ -22,6 +22,7 @@ from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
 from omnigraph.server.handlers.jobs import start_job
 from omnigraph.server.handlers.reading import MAIN
+from omnigraph.server.handlers.states import rights_of
 from omnigraph.server.jobs.executor import RunningJob
 from omnigraph.server.models.requests import IngestRequest, LoadParameters, SchemaApplyRequest
 from omnigraph.server.models.responses import (
@@ -132,7 +133,9 @@ def change_reply(call: Call, name: str, receipt: Receipt, *, is_frozen: bool = F
 
 def commit_output(call: Call, commit_id: str | None) -> CommitOutput | None:
     """The commit of a write; ``None`` if it made none."""
-    return None if commit_id is None else CommitOutput.of(call.graph.commit(commit_id))
+    if commit_id is None:
+        return None
+    return CommitOutput.of(rights_of(call).shown(call.graph.commit(commit_id)))
 
 
 def commit_headers(call: Call, receipt: Receipt) -> Headers:
