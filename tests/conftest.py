@@ -53,7 +53,7 @@ def pytest_collect_file(
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
     """Look for doctests only where there are prompts: every process of a run looks."""
     collectors = yield
-    without = [each for each in collectors if not isinstance(each, DoctestModule)]
+    without = [item for item in collectors if not isinstance(item, DoctestModule)]
     if len(without) < len(collectors) and b">>> " not in file_path.read_bytes():
         return without
     return collectors
