@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from omnigraph import Cancel, Graph
 from omnigraph.errors import Cancelled, MemoryExceeded
 from omnigraph.read import blocks, threads
+from omnigraph.read.frame import Frame
 from omnigraph.read.threads import can_spread, in_order
 
 SCHEMA = """\
 node N { k: String @key  n: I64 }
 edge E: N -> N
 """
+FEWEST = threads.FEWEST
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +45,14 @@ def test_results_come_in_order_although_the_first_ends_last():
 
     assert list(in_order(work, range(9))) == [item * item for item in range(9)]
     assert workers() == []
+
+
+def test_two_million_rows_are_enough_blocks_for_all_cores(monkeypatch):
+    monkeypatch.setattr(threads, "FEWEST", FEWEST)
+    numbers = np.zeros(1 << 21, np.int32)
+    pieces = blocks.blocks(Frame(len(numbers), {"a": numbers}), 1)
+    assert can_spread(len(pieces))
+    assert not can_spread(len(pieces) // 2)
 
 
 def test_items_are_taken_when_their_turn_comes():
