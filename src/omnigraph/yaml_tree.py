@@ -140,16 +140,16 @@ class YamlValue:
         return text
 
 
-def parse_yaml(text: str) -> YamlValue:
-    """The one document of a text.
+def parse_yaml(text: str, largest: int = LARGEST) -> YamlValue:
+    """The one document of a text of so many characters at most.
 
     >>> parse_yaml("names: [ana, bo]").mapping()["names"].path
     'names'
     """
     import yaml
 
-    if len(text) > LARGEST:
-        raise YamlProblem(f"the file has more than {LARGEST} characters", 1, "syntax")
+    if len(text) > largest:
+        raise YamlProblem(f"the file has more than {largest} characters", 1, "syntax")
     try:
         # The parser in C has no limit for nested brackets.
         node = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -27,16 +27,20 @@ def many_graphs(count: int, changed: str = DUE) -> MemoryBundle:
     return MemoryBundle("many", {name: text.encode() for name, text in files.items()})
 
 
-def record_as_applied(bundle: MemoryBundle, root: str, settings: Settings) -> None:
-    """The ledger and the texts as an apply leaves them."""
+def record_as_applied(
+    bundle: MemoryBundle, root: str, settings: Settings, *, is_sparse: bool = False
+) -> None:
+    """The ledger and the texts as an apply leaves them; if it is sparse, each text only once."""
     storage = ClusterStorage(root, settings)
     desired = read_desired(bundle, DiagnosticLog())
     assert desired is not None
     draft = LedgerDraft(EMPTY)
     draft.config_digest = desired.config_digest
+    written: set[str] = set()
     for address, resource in desired.resources.items():
         draft.record(resource)
-        if kind_of(address) in PAYLOAD_KINDS:
+        if kind_of(address) in PAYLOAD_KINDS and not (is_sparse and resource.digest in written):
+            written.add(resource.digest)
             assert resource.content is not None
             path = payload_path(address, resource.digest)
             storage.objects.write(path, resource.content.decode())

@@ -8,10 +8,12 @@ problems are reported at once. Blobs of graphs that are set aside are not read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 
 from omnigraph.api.handle import parse_location
+from omnigraph.cluster.at_once import REQUESTS_AT_ONCE, at_once
 from omnigraph.cluster.diagnostics import ClusterDiagnostic, not_ready
 from omnigraph.cluster.ledger import (
     ClusterSidecar,
@@ -24,9 +26,11 @@ from omnigraph.cluster.ledger import (
     read_state,
 )
 from omnigraph.cluster.location import LEDGER, graph_uri
+from omnigraph.cluster.payloads import payload_path
 from omnigraph.cluster.resources import (
     CLUSTER,
     address_parts,
+    content_digest,
     key_variable,
     normal_binding,
     profile_digest,
@@ -37,7 +41,6 @@ from omnigraph.settings import Settings
 from omnigraph.storage.objects.store import ObjectStore
 
 RECOVERIES = "__cluster/recoveries"
-RESOURCES = "__cluster/resources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +89,27 @@ class AppliedCluster:
 
 
 def read_applied(
-    root: str, settings: Settings, live: Collection[str] = frozenset()
+    root: str,
+    settings: Settings,
+    live: Collection[str] = frozenset(),
+    texts: Mapping[str, str] | None = None,
 ) -> AppliedCluster:
     """Read the applied state of a cluster; raises ``ServerNotReady`` with all its problems.
 
     ``live`` are graphs that the caller serves already. An operation that is under way does not set
     them aside, and a damaged text of theirs concerns nobody else: they can go on as they are.
+    ``texts`` are texts that the caller has, by their digests; they are not read again.
     """
-    return _Reader(root, settings, live).read()
+    return _Reader(root, settings, live, texts or {}).read()
 
 
 class _Reader:
-    def __init__(self, root: str, settings: Settings, live: Collection[str]) -> None:
+    def __init__(
+        self, root: str, settings: Settings, live: Collection[str], texts: Mapping[str, str]
+    ) -> None:
         self._root = root
         self._live = live
+        self._texts = dict(texts)
         self._damaged: dict[str, ClusterDiagnostic] = {}
         self._location = parse_location(root, None, settings)
         self._objects: ObjectStore | None = None
@@ -113,9 +123,11 @@ class _Reader:
             self._objects = ObjectStore(self._location)
         self._read_sidecars()
         text, state = self._read_ledger()
+        self._read_texts(state)
         policies = self._policies(state)
+        queries = self._queries(state)
         graphs = [
-            self._graph(names[0], resource, state, policies)
+            self._graph(names[0], resource, state, queries.get(names[0], ()), policies)
             for address, resource in sorted(state.resources.items())
             for kind, names in [address_parts(address)]
             if kind == "graph" and names[0] not in self._pending
@@ -214,9 +226,44 @@ class _Reader:
 
     # -- resources ----------------------------------------------------------------------------
 
-    def _payload(self, address: str, path: str, digest: str, graphs: Iterable[str]) -> str:
-        """The text of a blob; empty after noting why it cannot be used."""
+    def _read_texts(self, state: LedgerState) -> None:
+        """Read each text that is needed once, many at a time.
+
+        What cannot be read is left out: whoever needs it meets the same error, and notes it.
+        """
+        wanted: dict[str, str] = {}
+        for address, resource in state.resources.items():
+            kind, names = address_parts(address)
+            is_needed = kind == "policy" or (kind == "query" and names[0] not in self._pending)
+            if is_needed and resource.digest not in self._texts:
+                wanted.setdefault(resource.digest, payload_path(address, resource.digest))
+        digests = list(wanted)
+        contents = at_once(
+            self._content,
+            [wanted[digest] for digest in digests],
+            REQUESTS_AT_ONCE,
+            is_local=self._location.is_local,
+        )
+        for digest, content in zip(digests, contents, strict=True):
+            if content is not None and content_digest(content) == digest:
+                with suppress(UnicodeDecodeError):
+                    self._texts[digest] = content.decode("utf-8")
+
+    def _content(self, path: str) -> bytes | None:
         assert self._objects is not None
+        try:
+            return self._objects.read_bytes(path)
+        except OmniGraphError:
+            return None
+
+    def _payload(self, address: str, digest: str, graphs: Iterable[str]) -> str:
+        """The text of a blob; empty after noting why it cannot be used."""
+        text = self._texts.get(digest)
+        return self._damaged_payload(address, digest, graphs) if text is None else text
+
+    def _damaged_payload(self, address: str, digest: str, graphs: Iterable[str]) -> str:
+        assert self._objects is not None
+        path = payload_path(address, digest)
         try:
             content = self._objects.read_bytes(path)
         except StorageMissing:
@@ -224,7 +271,7 @@ class _Reader:
         except OmniGraphError as error:
             code, message = "catalog_payload_read_error", error.message
         else:
-            if hashlib.sha256(content).hexdigest() != digest:
+            if content_digest(content) != digest:
                 code = "catalog_payload_digest_mismatch"
                 message = f"the content of '{path}' is not what was applied"
             else:
@@ -251,10 +298,9 @@ class _Reader:
             served = [binding for binding in bindings if self._serves(address, binding, state)]
             if not served:
                 continue
-            path = f"{RESOURCES}/policy/{names[0]}/{resource.digest}.yaml"
             # The policy of the server itself concerns everybody.
             graphs = [] if CLUSTER in served else [name.partition(".")[2] for name in served]
-            text = self._payload(address, path, resource.digest, graphs)
+            text = self._payload(address, resource.digest, graphs)
             policy = AppliedPolicy(names[0], text, bindings)
             for binding in served:
                 if binding in policies:
@@ -280,20 +326,26 @@ class _Reader:
             return False
         return parts[1][0] not in self._pending
 
+    def _queries(self, state: LedgerState) -> Mapping[str, Sequence[AppliedQuery]]:
+        """The queries of each graph that is served, sorted by name."""
+        queries: dict[str, list[AppliedQuery]] = {}
+        for address, query in sorted(state.resources.items()):
+            kind, names = address_parts(address)
+            if kind != "query" or names[0] in self._pending:
+                continue
+            if f"graph.{names[0]}" in state.resources:
+                text = self._payload(address, query.digest, [names[0]])
+                queries.setdefault(names[0], []).append(AppliedQuery(names[1], text))
+        return queries
+
     def _graph(
         self,
         graph: str,
         resource: LedgerResource,
         state: LedgerState,
+        queries: Sequence[AppliedQuery],
         policies: Mapping[str, AppliedPolicy],
     ) -> AppliedGraph:
-        queries = []
-        for address, query in sorted(state.resources.items()):
-            kind, names = address_parts(address)
-            if kind == "query" and names[0] == graph:
-                path = f"{RESOURCES}/query/{graph}/{names[1]}/{query.digest}.gq"
-                text = self._payload(address, path, query.digest, [graph])
-                queries.append(AppliedQuery(names[1], text))
         return AppliedGraph(
             graph,
             graph_uri(self._location.uri, graph),

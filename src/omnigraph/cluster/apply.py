@@ -146,8 +146,9 @@ class _ApplyRun:
             pending=swept.pending,
             approved=self._approvals.keys(),
         )
+        decided = {change.resource: change for change in self._changes} if gated else {}
         for gate in gated:
-            change = next(c for c in self._changes if c.resource == gate.resource)
+            change = decided[gate.resource]
             if change.disposition == "applied" and gate.resource not in self._approvals:
                 raise ClusterStop(
                     "apply_approval_invariant_violation",

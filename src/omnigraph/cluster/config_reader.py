@@ -24,6 +24,8 @@ from omnigraph.yaml_tree import YamlProblem, YamlValue, parse_yaml
 
 RESERVED_KEYS = ("apply", "env_file", "pipelines", "embeddings", "ui", "aliases", "bindings")
 PROVIDER_KINDS = ("openai-compatible", "openai", "gemini", "mock")
+LARGEST = 16 << 20
+"""The characters of a configuration, at most: that is 150,000 graphs with a query and a policy."""
 _KEYS = ("version", "metadata", "storage", "state", "providers", "graphs", "policies")
 
 
@@ -41,7 +43,7 @@ def read_config(bundle: ConfigBundle, log: DiagnosticLog) -> ClusterConfig | Non
         log.error("cluster_config_read_error", CONFIG, "the file is not UTF-8 text")
         return None
     try:
-        tree = parse_yaml(text)
+        tree = parse_yaml(text, LARGEST)
         if not tree.is_null and tree.node.id != "mapping":
             raise YamlProblem("the file must be a map of keys", tree.line)
     except YamlProblem as problem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from omnigraph.cluster.bundle import ConfigBundle, FileUnreadable
 from omnigraph.cluster.config import ClusterConfig, GraphConfig, PolicyConfig, QuerySource
@@ -32,6 +33,10 @@ from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.lang.schema.compile import compile_schema
 from omnigraph.policy.actions import BundleScope
 from omnigraph.records import dataclass
+
+if TYPE_CHECKING:
+    from omnigraph.policy.findings import PolicyFinding
+    from omnigraph.policy.policy import Policy
 
 QUERY_SUFFIX = ".gq"
 
@@ -100,6 +105,9 @@ class _DesiredReader:
         self._texts: dict[str, _FileQueries | None] = {}
         self._fitting: set[tuple[str, str, str]] = set()
         """Schema file, query file and name of queries that were checked without a problem."""
+        self._rules: dict[tuple[str, BundleScope], Policy | OmniGraphError] = {}
+        self._findings: dict[tuple[str, str], tuple[PolicyFinding, ...]] = {}
+        """What is wrong with the rules of a policy file under a schema file."""
 
     def read(self) -> DesiredState:
         for name, profile in self._config.providers.items():
@@ -316,23 +324,35 @@ class _DesiredReader:
             )
         )
 
-    def _check_policy(self, policy: PolicyConfig, field: str, text: str) -> None:
+    def _parsed_policy(self, file: str, scope: BundleScope, text: str) -> Policy | OmniGraphError:
+        """The rules of a policy file, which may be bound in several ways, or its error."""
         from omnigraph.policy.policy import Policy
 
+        if (file, scope) not in self._rules:
+            try:
+                self._rules[file, scope] = Policy.parse(text, name=file, scope=scope)
+            except (PolicyInvalid, PackageMissing) as error:
+                self._rules[file, scope] = error
+        return self._rules[file, scope]
+
+    def _check_policy(self, policy: PolicyConfig, field: str, text: str) -> None:
         scope: BundleScope = "server" if CLUSTER in policy.bindings else "graph"
-        try:
-            rules = Policy.parse(text, name=policy.file, scope=scope)
-        except PolicyInvalid as error:
-            self._log.error("policy_invalid", field, error.message)
+        rules = self._parsed_policy(policy.file, scope, text)
+        if isinstance(rules, PolicyInvalid):
+            self._log.error("policy_invalid", field, rules.message)
             return
-        except PackageMissing as error:
-            self._log.warning("policy_check_skipped", field, error.message)
+        if isinstance(rules, OmniGraphError):
+            self._log.warning("policy_check_skipped", field, rules.message)
             return
         for binding in policy.bindings:
-            catalog = self._catalogs.get(binding.removeprefix("graph."))
+            graph = binding.removeprefix("graph.")
+            catalog = self._catalogs.get(graph)
             if binding == CLUSTER or catalog is None:
                 continue
-            for finding in rules.check_schema(catalog):
+            checked = policy.file, self._config.graphs[graph].schema
+            if checked not in self._findings:
+                self._findings[checked] = rules.check_schema(catalog)
+            for finding in self._findings[checked]:
                 message = f"{policy.file}:{finding.line}: {binding}: {finding.message}"
                 if finding.severity == "error":
                     self._log.error("policy_invalid", field, message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from omnigraph.cluster.desired import DesiredResource
 from omnigraph.cluster.ledger import (
@@ -32,9 +32,11 @@ class LedgerDraft:
         self.approvals = dict(state.approval_records)
         self.recoveries = dict(state.recovery_records)
         self.observations = dict(state.observations)
+        self._underived: set[str] = set()
 
     def state(self, revision: int | None = None) -> LedgerState:
         """The ledger as it is now, with another revision if one is given."""
+        self._derive()
         return LedgerState(
             self._base.version,
             AppliedRevision(self.resources, self.config_digest),
@@ -75,17 +77,27 @@ class LedgerDraft:
         self.recompute(graph)
 
     def recompute(self, graph: str) -> None:
-        """Derive the digest of a graph from what the ledger has of it."""
+        """Derive the digest of a graph from what the ledger has of it when it is asked for."""
+        self._underived.add(graph)
+
+    def _derive(self) -> None:
+        """Derive what is to be derived, in one pass over all resources."""
+        graphs, self._underived = self._underived, set()
+        if not graphs:
+            return
+        queries: dict[str, dict[str, str]] = {graph: {} for graph in graphs}
+        for key, resource in self.resources.items():
+            kind, names = address_parts(key)
+            if kind == "query" and names[0] in queries:
+                queries[names[0]][names[1]] = resource.digest
+        for graph in graphs:
+            self._derive_digest(graph, queries[graph])
+
+    def _derive_digest(self, graph: str, queries: Mapping[str, str]) -> None:
         address = f"graph.{graph}"
         existing, schema = self.resources.get(address), self.resources.get(f"schema.{graph}")
         if existing is None or schema is None:
             return
-        queries = {
-            names[1]: resource.digest
-            for key, resource in self.resources.items()
-            for kind, names in [address_parts(key)]
-            if kind == "query" and names[0] == graph
-        }
         provider = existing.embedding_provider
         bound = None
         if provider is not None and provider in self.resources:

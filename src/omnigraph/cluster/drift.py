@@ -7,7 +7,7 @@ from typing import Any
 from omnigraph.cluster.bundle import ConfigBundle
 from omnigraph.cluster.diagnostics import ClusterStop
 from omnigraph.cluster.location import LEDGER
-from omnigraph.cluster.observe import LiveGraph, look_at_graph
+from omnigraph.cluster.observe import LiveGraph, look_at_graphs
 from omnigraph.cluster.payloads import report_payloads
 from omnigraph.cluster.reports import Diagnostics, StateObservations, is_ok
 from omnigraph.cluster.resources import kind_of, owner_of
@@ -77,12 +77,13 @@ def cluster_drift(bundle: ConfigBundle, settings: Settings) -> DriftReport:
         ledger = read_ledger(storage)
         if not ledger.exists:
             raise state_missing(storage.path(LEDGER))
-        for address, resource in sorted(ledger.state.resources.items()):
-            if kind_of(address) != "schema":
-                continue
-            graph = owner_of(address)
-            assert graph is not None
-            finding = _graph_drift(graph, resource.digest, look_at_graph(storage, graph))
+        recorded = {
+            owner_of(address) or "": resource.digest
+            for address, resource in sorted(ledger.state.resources.items())
+            if kind_of(address) == "schema"
+        }
+        for graph, live in look_at_graphs(storage, list(recorded)):
+            finding = _graph_drift(graph, recorded[graph], live)
             findings += [] if finding is None else [finding]
         for payload in report_payloads(storage, ledger.state, log):
             findings.append(DriftFinding(payload.address, payload.condition, payload.message))

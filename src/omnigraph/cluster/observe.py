@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from omnigraph.cluster.at_once import GRAPHS_AT_ONCE, at_once
 from omnigraph.cluster.desired import DesiredState
 from omnigraph.cluster.diagnostics import ClusterStop, DiagnosticLog
 from omnigraph.cluster.draft import APPLIED, LedgerDraft
@@ -60,6 +64,15 @@ def look_at_graph(storage: ClusterStorage, graph: str) -> LiveGraph:
         return LiveGraph(True, error=error.message)
 
 
+def look_at_graphs(
+    storage: ClusterStorage, graphs: Sequence[str]
+) -> Iterator[tuple[str, LiveGraph]]:
+    """``look_at_graph`` for many of them, in their order."""
+    look = partial(look_at_graph, storage)
+    looks = at_once(look, graphs, GRAPHS_AT_ONCE, is_local=storage.location.is_local)
+    return zip(graphs, looks, strict=True)
+
+
 def same_schema(live: LiveGraph, desired: DesiredState, graph: str) -> bool:
     """Whether a graph has the declared schema: the same text, or one without any difference.
 
@@ -81,8 +94,7 @@ def observe_graphs(
 ) -> None:
     """Record what every declared graph is like now."""
     failed = []
-    for graph in sorted(desired.config.graphs):
-        live = look_at_graph(storage, graph)
+    for graph, live in look_at_graphs(storage, sorted(desired.config.graphs)):
         wanted = desired.resources[f"schema.{graph}"].digest
         matches = live.opens and same_schema(live, desired, graph)
         draft.observe(

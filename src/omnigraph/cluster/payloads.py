@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+from omnigraph.cluster.at_once import REQUESTS_AT_ONCE, at_once
 from omnigraph.cluster.desired import DesiredResource
 from omnigraph.cluster.diagnostics import ClusterStop, DiagnosticLog
 from omnigraph.cluster.draft import LedgerDraft
@@ -67,22 +69,30 @@ class PayloadFinding:
 
 def check_payloads(storage: ClusterStorage, state: LedgerState) -> Iterator[PayloadFinding]:
     """Compare every blob of the ledger with its digest."""
-    for address, resource in sorted(state.resources.items()):
-        if address_parts(address)[0] not in PAYLOAD_KINDS:
-            continue
-        path = payload_path(address, resource.digest)
-        try:
-            if not _is_present_and_intact(storage, path, resource.digest):
-                message = f"the content of '{path}' is not what was applied"
-                yield PayloadFinding(address, "payload_mismatch", message)
-        except StorageMissing:
-            yield PayloadFinding(address, "payload_missing", f"'{path}' does not exist")
-        except OmniGraphError as error:
-            yield PayloadFinding(address, "payload_read_error", error.message)
+    blobs = [
+        (address, resource.digest)
+        for address, resource in sorted(state.resources.items())
+        if address_parts(address)[0] in PAYLOAD_KINDS
+    ]
+    look = partial(_look_at_payload, storage)
+    is_local = storage.location.is_local
+    for finding in at_once(look, blobs, REQUESTS_AT_ONCE, is_local=is_local):
+        if finding is not None:
+            yield finding
 
 
-def _is_present_and_intact(storage: ClusterStorage, path: str, digest: str) -> bool:
-    return content_digest(storage.objects.read_bytes(path)) == digest
+def _look_at_payload(storage: ClusterStorage, blob: tuple[str, str]) -> PayloadFinding | None:
+    address, digest = blob
+    path = payload_path(address, digest)
+    try:
+        if content_digest(storage.objects.read_bytes(path)) == digest:
+            return None
+        message = f"the content of '{path}' is not what was applied"
+        return PayloadFinding(address, "payload_mismatch", message)
+    except StorageMissing:
+        return PayloadFinding(address, "payload_missing", f"'{path}' does not exist")
+    except OmniGraphError as error:
+        return PayloadFinding(address, "payload_read_error", error.message)
 
 
 def report_payloads(

@@ -68,17 +68,18 @@ def broken_queries(
     changes or deletes the query.
     """
     altered = {change.resource for change in changes if kind_of(change.resource) == "query"}
-    for change in changes:
-        if kind_of(change.resource) != "schema" or change.operation != "update":
+    migrated = {
+        owner_of(change.resource)
+        for change in changes
+        if kind_of(change.resource) == "schema" and change.operation == "update"
+    }
+    for address, resource in sorted(state.resources.items()) if migrated else ():
+        kind, names = address_parts(address)
+        if kind != "query" or names[0] not in migrated:
             continue
-        graph = owner_of(change.resource)
-        for address, resource in sorted(state.resources.items()):
-            kind, names = address_parts(address)
-            if kind != "query" or names[0] != graph:
-                continue
-            message = _breakage(storage, desired, graph, address, names[1], resource.digest)
-            if message is not None:
-                yield {"query": address, "message": message, "replaced": address in altered}
+        message = _breakage(storage, desired, names[0], address, names[1], resource.digest)
+        if message is not None:
+            yield {"query": address, "message": message, "replaced": address in altered}
 
 
 def _breakage(

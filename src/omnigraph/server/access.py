@@ -85,20 +85,39 @@ class Access:
         self._policies = dict(policies or {})
         self._server_policy = server_policy
         self._is_loopback = is_loopback
+        self._parsed: Mapping[str, Policy] = {}
+        """The policies of graphs by their texts."""
 
     @classmethod
-    def from_plan(cls, plan: BootPlan, state: RunState, *, is_loopback: bool = False) -> Access:
-        """The access rules of a plan, whose policies were checked when it was made."""
-        policies = {
-            graph.graph_id: Policy.parse(graph.policy_text, name=graph.policy_name or "policy")
-            for graph in plan.graphs
-            if graph.policy_text is not None
-        }
+    def from_plan(
+        cls,
+        plan: BootPlan,
+        state: RunState,
+        *,
+        is_loopback: bool = False,
+        previous: Access | None = None,
+    ) -> Access:
+        """The access rules of a plan, whose policies were checked when it was made.
+
+        Each text is parsed once, and not again if ``previous`` has it.
+        """
+        parsed = {} if previous is None else dict(previous._parsed)
+        used: dict[str, Policy] = {}
+        policies = {}
+        for graph in plan.graphs:
+            text = graph.policy_text
+            if text is not None:
+                policy = parsed.get(text)
+                if policy is None:
+                    policy = parsed[text] = Policy.parse(text, name=graph.policy_name or "policy")
+                used[text] = policies[graph.graph_id] = policy
         server_policy = None
         if plan.server_policy_text is not None:
             name = plan.server_policy_name or "policy"
             server_policy = Policy.parse(plan.server_policy_text, name=name, scope="server")
-        return cls(state, policies, server_policy, is_loopback=is_loopback)
+        access = cls(state, policies, server_policy, is_loopback=is_loopback)
+        access._parsed = used
+        return access
 
     def decide(
         self,

@@ -172,7 +172,7 @@ class GraphApplication:
         state = ServerState(
             config,
             generation.authentication(self._note_keys, self._current_authentication()),
-            generation.access(config),
+            generation.access(config, self._current_access()),
             _RUN_STATES[generation.state],
             opened.graphs,
             opened.unserved,
@@ -213,9 +213,9 @@ class GraphApplication:
     def _close_unused(self, state: ServerState) -> None:
         """Close the graphs of a state that the one in force does not have."""
         used = [] if self._process is None else self._process.state.graphs.values()
-        kept = [served.graph for served in used]
+        kept = {id(served.graph) for served in used}
         for served in state.graphs.values():
-            if served.graph not in kept:
+            if id(served.graph) not in kept:
                 task = asyncio.get_running_loop().create_task(self._close_later(served.graph))
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
@@ -241,6 +241,9 @@ class GraphApplication:
                 error=graph.message,
             )
         for graph_id, served in opened.graphs.items():
+            if previous.get(graph_id) is served:
+                # It was reported before; asking it for its schema would ask the storage.
+                continue
             for name, query in served.queries.items():
                 for advice in query.advice:
                     log.event(

@@ -7,7 +7,7 @@ aside, so that the others are served; everything else refuses the start. The pla
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ from omnigraph.cluster.diagnostics import ClusterDiagnostic, not_ready
 from omnigraph.cluster.graph_ids import is_graph_id
 from omnigraph.cluster.ledger import EmbeddingProfile
 from omnigraph.cluster.location import CONFIG, LEDGER, cluster_root
-from omnigraph.cluster.resources import key_variable
+from omnigraph.cluster.resources import content_digest, key_variable
 from omnigraph.embed import EmbeddingConfig
 from omnigraph.errors import (
     EmbeddingError,
@@ -102,6 +102,20 @@ class BootPlan(msgspec.Struct, frozen=True):
     def kept(self) -> dict[str, KeptGraph]:
         """The graphs that keep an earlier state, and why."""
         return {graph.graph_id: graph.kept for graph in self.graphs if graph.kept is not None}
+
+    @property
+    def served(self) -> frozenset[str]:
+        """The ids of the graphs."""
+        return frozenset(graph.graph_id for graph in self.graphs)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts of all queries and policies, by their digests."""
+        texts = {query.text for graph in self.graphs for query in graph.queries}
+        texts |= {graph.policy_text for graph in self.graphs if graph.policy_text is not None}
+        if self.server_policy_text is not None:
+            texts.add(self.server_policy_text)
+        return {content_digest(text.encode("utf-8")): text for text in texts}
 
     def keeping(self, previous: BootPlan, kept: Iterable[KeptGraph]) -> BootPlan:
         """The plan in which some graphs stay as they are in the previous one."""
@@ -198,26 +212,33 @@ def _unreadable(code: str, path: str, error: OSError) -> ServerNotReady:
 
 
 def plan_from_cluster(
-    target: str, settings: Settings, live: Collection[str] = frozenset()
+    target: str,
+    settings: Settings,
+    previous: BootPlan | None = None,
 ) -> BootPlan:
     """The plan for the applied state of a cluster: a directory, or a storage root.
 
-    ``live`` are the graphs that are served already: see ``read_applied``. Raises
-    ``ServerNotReady`` if the cluster as a whole cannot be served.
+    The graphs of the ``previous`` plan are served already: see ``read_applied``. Its texts are
+    neither read nor checked again. Raises ``ServerNotReady`` if the cluster as a whole cannot be
+    served.
     """
     try:
         root = cluster_root(target)
     except InputError as error:
         diagnostic = ClusterDiagnostic("invalid_cluster_yaml", CONFIG, error.message)
         raise not_ready(target, [diagnostic]) from None
-    applied = read_applied(root, settings, live)
+    if previous is None:
+        applied = read_applied(root, settings)
+    else:
+        applied = read_applied(root, settings, previous.served, previous.texts)
     _check_server_policy(target, applied)
+    faults = _PolicyFaults(() if previous is None else previous.graphs)
     specs: list[GraphSpec] = []
     quarantined = [
         Quarantine(graph, why.code, why.message) for graph, why in applied.quarantined.items()
     ]
     for graph in applied.graphs:
-        reason = _fault(graph, settings)
+        reason = _fault(graph, settings, faults)
         if reason is None:
             specs.append(_spec(graph))
         else:
@@ -255,7 +276,21 @@ def _policy_fault(text: str, name: str, scope: BundleScope) -> str | None:
     return None
 
 
-def _fault(graph: AppliedGraph, settings: Settings) -> Quarantine | None:
+class _PolicyFaults:
+    """What is wrong with policies of graphs; each text is parsed once, one in force not at all."""
+
+    def __init__(self, served: Iterable[GraphSpec]) -> None:
+        self._faults: dict[str, str | None] = {
+            graph.policy_text: None for graph in served if graph.policy_text is not None
+        }
+
+    def of(self, text: str, name: str) -> str | None:
+        if text not in self._faults:
+            self._faults[text] = _policy_fault(text, name, "graph")
+        return self._faults[text]
+
+
+def _fault(graph: AppliedGraph, settings: Settings, faults: _PolicyFaults) -> Quarantine | None:
     """Why a graph cannot be served; ``None`` if it can be tried."""
     if not is_graph_id(graph.graph_id):
         return Quarantine(
@@ -264,7 +299,7 @@ def _fault(graph: AppliedGraph, settings: Settings) -> Quarantine | None:
             "the id cannot be part of an address; use up to 64 letters, digits and '-'",
         )
     if graph.policy is not None:
-        message = _policy_fault(graph.policy.text, graph.policy.name, "graph")
+        message = faults.of(graph.policy.text, graph.policy.name)
         if message is not None:
             return Quarantine(graph.graph_id, "policy_invalid", message)
     if graph.embedding is not None:

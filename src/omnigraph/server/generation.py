@@ -7,7 +7,7 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,9 +51,11 @@ class Generation(msgspec.Struct, frozen=True):
             verifier = OidcVerifier(self.oidc, on_refresh)
         return Authentication(TokenTable.from_digests(self.tokens), verifier)
 
-    def access(self, config: ServerConfig) -> Access:
-        """The decisions of a server with this configuration."""
-        return Access.from_plan(self.plan, self.state, is_loopback=config.is_loopback)
+    def access(self, config: ServerConfig, previous: Access | None = None) -> Access:
+        """The decisions of a server with this configuration; see ``Access.from_plan``."""
+        return Access.from_plan(
+            self.plan, self.state, is_loopback=config.is_loopback, previous=previous
+        )
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -64,15 +66,15 @@ class Generation(msgspec.Struct, frozen=True):
 
 
 def read_generation(
-    config: ServerConfig, settings: Settings, live: Collection[str] = frozenset()
+    config: ServerConfig, settings: Settings, previous: BootPlan | None = None
 ) -> Generation:
     """Read what a server is to serve by; raises ``ServerNotReady``.
 
-    ``live`` are the graphs that it serves already.
+    ``previous`` is what it serves already.
     """
     source = config.source
     if source.kind == "cluster":
-        plan = plan_from_cluster(source.location, settings, live)
+        plan = plan_from_cluster(source.location, settings, previous)
     else:
         plan = plan_from_store(
             source.location, source.policy_file, source.queries_directory, source.server_policy_file
@@ -99,8 +101,8 @@ class GenerationSource:
         if not previous:
             return self._noted(read_generation(self._config, self._settings)).encode()
         before = Generation.decode(previous)
-        live = frozenset(graph.graph_id for graph in before.plan.graphs)
-        generation = self._noted(read_generation(self._config, self._settings, live))
+        live = before.plan.served
+        generation = self._noted(read_generation(self._config, self._settings, before.plan))
         kept = [
             KeptGraph(graph.graph_id, graph.code, graph.message)
             for graph in generation.plan.quarantined

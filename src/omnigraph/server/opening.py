@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from omnigraph.api.graph import Graph
-from omnigraph.api.handle import Mode
+from omnigraph.api.handle import Mode, parse_location
 from omnigraph.errors import OmniGraphError
 from omnigraph.records import dataclass
 from omnigraph.server.boot import (
@@ -22,6 +22,8 @@ from omnigraph.server.stored_queries import ServedQueries
 from omnigraph.settings import Settings
 
 AT_A_TIME = 4
+IN_BUCKET_AT_A_TIME = 16
+"""Graphs in a bucket: opening one is mostly waiting for its requests."""
 INVALID_QUERY = "stored_query_invalid"
 
 
@@ -50,7 +52,9 @@ def open_graphs(
     ``access`` gives the decisions that are in force: writes of the graphs ask them too.
     """
     opener = _Opener(mode, settings, access, previous or {})
-    with ThreadPoolExecutor(AT_A_TIME, "open-graph") as executor:
+    is_local = all(parse_location(graph.uri, None, settings).is_local for graph in plan.graphs[:1])
+    limit = AT_A_TIME if is_local else IN_BUCKET_AT_A_TIME
+    with ThreadPoolExecutor(limit, "open-graph") as executor:
         opened = list(executor.map(opener.open, plan.graphs))
     return OpenedPlan(
         {graph.graph_id: graph for graph in opened if isinstance(graph, ServedGraph)},
