@@ -11,6 +11,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.api.point_reads import NewestResult, find_in_memory, query_newest
+from omnigraph.commit.history import SnapshotRef
 from omnigraph.errors import Closed, ParameterError, RowLimitExceeded
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import Limits
@@ -52,8 +53,9 @@ def in_memory(
 def warm(graph: Graph, text: str = LOOK_UP, params: Any = None, branch: str = "main") -> None:
     """Run a query until everything that it needs is in memory."""
     given = {"n": "p7"} if params is None else params
+    handle, newest = graph._handle, SnapshotRef(branch)
     for _ in range(12):
-        query_newest(graph._handle, branch, text, None, given, Limits()).result.rows()
+        query_newest(handle, lambda: handle.read(newest), text, None, given, Limits()).result.rows()
 
 
 def test_a_look_up_is_answered_from_memory_once_everything_is_there(graph):
