@@ -14,7 +14,7 @@ from obstore.store import LocalStore
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.manifest import Manifests
+from omnigraph.commit.manifests import Manifests
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.rows import TombstoneRow, VersionRow, VoidRow
 from omnigraph.commit.ulid import new_ulid, now_micros

@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 
 from omnigraph.commit.failpoints import hooked
-from omnigraph.commit.manifest import Manifests
+from omnigraph.commit.manifests import Manifests
 from omnigraph.commit.rows import SCHEMA as MANIFEST_SCHEMA
 from omnigraph.commit.store import GraphStore
 from omnigraph.storage.durable import Durability

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
@@ -30,7 +29,9 @@ from omnigraph.commit.rows import (
     TagRow,
     VoidRow,
     from_arrow,
+    from_records,
     head_id,
+    to_records,
 )
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
@@ -43,7 +44,7 @@ from omnigraph.errors import (
     StorageMissing,
 )
 from omnigraph.lang.fnv import fnv1a_64
-from omnigraph.storage.objects.paths import branch_file, is_branch
+from omnigraph.storage.objects.paths import branch_file
 from omnigraph.storage.tables.branch_list import read_branches
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.ledger_reader import LedgerReader, RowAddress, has_text
@@ -51,6 +52,7 @@ from omnigraph.storage.tables.table import ROW_ADDRESS
 from omnigraph.storage.tables.types import TableRef
 
 if TYPE_CHECKING:
+    from omnigraph.commit.announcements import Announced, Announcer, Follower
     from omnigraph.storage.tables.ledger import Ledger
 
 MANIFEST = "__manifest"
@@ -93,6 +95,11 @@ class Manifest:
         self._snapshot: Snapshot | None = None
         self._history: OrderedDict[int, Snapshot] = OrderedDict()
         self._looked = -math.inf
+        self.announcer: Announcer | None = None
+        """Announces what this process publishes to the readers beside it."""
+        self.announced: Announced | None = None
+        """What the writer beside this process has announced."""
+        self._follower: Follower | None = None
 
     # -- reading -------------------------------------------------------------------------
 
@@ -115,10 +122,15 @@ class Manifest:
                 reference = objects.head(branch_reference(self.branch))
                 if reference is None or reference.e_tag != self._life:
                     return None
-            if objects.head(self.ref.version_path(self._version + 1)) is not None:
-                return None
             self._looked = time.monotonic()
-            return self._snapshot
+            for _ in range(2):
+                self._follow()
+                if objects.head(self.ref.version_path(self._version + 1)) is None:
+                    return self._snapshot
+                if self._hides(self._version + 1, self._life):
+                    return self._snapshot
+                # It may have been revealed in this moment.
+            return None
         finally:
             self._lock.release()
 
@@ -283,7 +295,10 @@ class Manifest:
         if self._reader is None or life != self._life:
             self._load(life)
             return
+        self._follow()
         newest = self._probe_newest()
+        if self._hides(newest, life):
+            newest -= 1
         if newest == self._version:
             return
         self._reader.advance(newest)
@@ -321,6 +336,8 @@ class Manifest:
         now = time.monotonic()
         try:
             ledger = LedgerReader.open(self.datasets, self.ref)
+            if self._hides(ledger.version, life):
+                ledger = LedgerReader.open(self.datasets, self.ref, ledger.version - 1)
         except StorageMissing:
             raise self._missing() from None
         ledger.check_rows()
@@ -366,6 +383,18 @@ class Manifest:
             hint="create one with Graph.init; after an interrupted init, with force=True",
         )
 
+    # -- announcements -----------------------------------------------------------------
+
+    def hide(self, version: int) -> None:
+        """Let the readers beside this process serve what they have while this one publishes."""
+        if self.announcer is not None:
+            self.announcer.hide(self._key(self._life), version)
+
+    def reveal(self) -> None:
+        """Hide nothing any more, whatever became of it."""
+        if self.announcer is not None:
+            self.announcer.reveal(self._key(self._life))
+
     def published(
         self,
         rows: Iterable[Row],
@@ -375,88 +404,56 @@ class Manifest:
     ) -> None:
         """Add the rows that this process just published, without reading them back."""
         with self._lock:
-            if version == self._version + 1:
-                rows = list(rows)
-                if any(isinstance(row, SchemaRow) for row in rows):
-                    self._on_change()
-                self._state.add(rows)
-                self._take_over(version, fragments, head_address)
+            if version != self._version + 1:
+                return
+            rows, head = list(rows), self._state.head
+            self._add(rows, version, fragments, head_address)
+            if self.announcer is not None:
+                from omnigraph.commit.announcements import Announcement
+
+                follows = None if head is None else head.commit_id
+                news = Announcement(version, follows, sorted(fragments), to_records(rows))
+                self.announcer.reveal(self._key(self._life), news)
+
+    def _follow(self) -> None:
+        """Add what the writer beside this process has announced since the last version."""
+        if self.announced is None:
+            return
+        key = self._key(self._life)
+        if self._follower is None or self._follower.key != key:
+            self._follower = self.announced.follow(key)
+        for news in self._follower.after(self._version):
+            head = self._state.head
+            if news.follows != (None if head is None else head.commit_id):
+                return
+            self._add(list(from_records(news.records)), news.version, frozenset(news.fragments))
+
+    def _hides(self, version: int, life: str | None) -> bool:
+        """Whether the writer beside this process is publishing a version at this moment."""
+        return self.announced is not None and self.announced.follow(self._key(life)).hides(version)
+
+    def _key(self, life: str | None) -> int:
+        from omnigraph.commit.announcements import key_of
+
+        return key_of(self.datasets.root.uri, self.branch, life)
+
+    def _add(
+        self,
+        rows: Sequence[Row],
+        version: int,
+        fragments: frozenset[int],
+        head_address: RowAddress | None = None,
+    ) -> None:
+        if any(isinstance(row, SchemaRow) for row in rows):
+            self._on_change()
+        self._state.add(rows)
+        self._take_over(version, fragments, head_address)
 
     def forget_versions(self) -> None:
         """Drop cached versions, since some were removed; the next read lists the remaining ones."""
         with self._lock:
             self._history.clear()
             self._looked = -math.inf
-
-
-_ALL: weakref.WeakSet[Manifests] = weakref.WeakSet()
-_ALL_LOCK = threading.Lock()
-
-
-def versions_were_removed(uri: str) -> None:
-    """Notify every handle of a graph in this process."""
-    with _ALL_LOCK:
-        handles = [manifests for manifests in _ALL if manifests.uri == uri]
-    for manifests in handles:
-        manifests.forget_versions()
-
-
-class Manifests:
-    """The manifests of all branches of a graph, each created on first use."""
-
-    def __init__(
-        self, datasets: Datasets, await_publisher: Callable[[str | None], None] = lambda _: None
-    ) -> None:
-        self._datasets = datasets
-        self._await_publisher = await_publisher
-        self._lock = threading.Lock()
-        self._cached: dict[str | None, Manifest] = {}
-        self.changes = 0
-        """How often a version of another writer was found, or the schema changed."""
-        self.uri = datasets.root.uri
-        with _ALL_LOCK:
-            _ALL.add(self)
-
-    def forget_versions(self) -> None:
-        with self._lock:
-            manifests = list(self._cached.values())
-        for manifest in manifests:
-            manifest.forget_versions()
-
-    def note_change(self) -> None:
-        with _ALL_LOCK:
-            self.changes += 1
-
-    def of(self, branch: str | None) -> Manifest:
-        if branch is not None and not is_branch(branch):
-            # Never build a path from an invalid name.
-            raise missing_branch(branch)
-        with self._lock:
-            manifest = self._cached.get(branch)
-            if manifest is None:
-                manifest = Manifest(self._datasets, branch, self._await_publisher, self.note_change)
-                self._cached[branch] = manifest
-            return manifest
-
-    def loaded(self, branch: str | None) -> Manifest | None:
-        """The manifest of a branch, if it was read before."""
-        with self._lock:
-            manifest = self._cached.get(branch)
-        return manifest if manifest is not None and manifest._reader is not None else None
-
-    def with_recent(self, commit_id: str) -> Manifest | None:
-        """The manifest of a branch that has one of the newest commits in memory."""
-        with self._lock:
-            manifests = list(self._cached.values())
-        return next((m for m in manifests if m.remembers(commit_id)), None)
-
-    def forget(self, branch: str | None = None) -> None:
-        """Drop the cache of a branch, or of all."""
-        with self._lock:
-            if branch is None:
-                self._cached.clear()
-            else:
-                self._cached.pop(branch, None)
 
 
 def branch_reference(branch: str) -> str:

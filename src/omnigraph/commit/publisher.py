@@ -137,6 +137,7 @@ class Publisher:
             except Conflict as error:
                 raise _contention(0) from error
             asks = not (is_leased and is_fresh)
+            lease.callback(manifest.reveal)
             done = _Attempts(manifest, publication, deadline, asks=asks).run()
         manifest.datasets.checksums.record()
         return done
@@ -244,6 +245,7 @@ class _Attempts:
                 check_stamp(writer)
             if replaced is _UNKNOWN:
                 replaced = writer.find_row(KEY, head_id(manifest.branch))
+            manifest.hide(version + 1)
             landed, head_address = upsert_checked(manifest, writer, rows, replaced)
         except NotTakenBack as error:
             raise self._undecided("is visible, but damaged") from error
@@ -325,6 +327,7 @@ class _Attempts:
         if len(self._manifest.fragments) < max(_MAX_FRAGMENTS, rows // _MANIFEST_ROWS_PER_FRAGMENT):
             return
         reached(Failpoint.PUBLISH_COMPACT)
+        self._manifest.hide(writer.version + 1)
         write_checked(self._manifest, writer, Ledger.rewrite)
         writer.sync()
         self._manifest.published((), writer.version, writer.fragments)

@@ -267,18 +267,27 @@ class VoidRow(Row):
         }
 
 
-def to_arrow(rows: Iterable[Row]) -> pa.Table:
-    """Rows as a table with the columns of the manifest."""
-    records = [
+def to_records(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """The values of the columns of each row, as far as it uses them."""
+    return [
         {"table_key": "", "object_id": row.object_id, "object_type": row.kind, **row.columns()}
         for row in rows
     ]
-    return pa.Table.from_pylist(records, schema=SCHEMA)
+
+
+def to_arrow(rows: Iterable[Row]) -> pa.Table:
+    """Rows as a table with the columns of the manifest."""
+    return pa.Table.from_pylist(to_records(rows), schema=SCHEMA)
 
 
 def from_arrow(table: pa.Table) -> Iterator[Row]:
     """The rows of a manifest with a known kind, in the order of the table."""
-    for record in table.to_pylist():
+    return from_records(table.to_pylist())
+
+
+def from_records(records: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    """The same from the values of the columns."""
+    for record in records:
         read = _READERS.get(record["object_type"])
         if read is None:
             continue

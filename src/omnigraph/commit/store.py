@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from omnigraph.commit.manifest import MANIFEST, Manifests, branch_reference
+from omnigraph.commit.manifest import MANIFEST, branch_reference
+from omnigraph.commit.manifests import Manifests
 from omnigraph.commit.names import SCHEMA_LOCK, branch_label, missing_branch, publish_lease
 from omnigraph.commit.schema.files import SchemaFiles
 from omnigraph.commit.snapshot import Pin, Snapshot

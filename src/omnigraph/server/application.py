@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, cast
 
 from starlette.types import ASGIApp
@@ -24,7 +25,7 @@ from omnigraph.server.deploying import Deployer
 from omnigraph.server.generation import Generation
 from omnigraph.server.lifecycle import ProcessParts
 from omnigraph.server.metrics import GraphCounts
-from omnigraph.server.opening import OpenedPlan, open_graphs
+from omnigraph.server.opening import Connect, OpenedPlan, connect_announcements, open_graphs
 from omnigraph.server.request_log import WARNING
 from omnigraph.server.state import Role, ServedGraph, ServerProcess, ServerState
 from omnigraph.server.tracing import Instrumented, InstrumentedLanes, Tracing
@@ -57,6 +58,9 @@ class GraphApplication:
         self._reopening: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._nobody = Access(RunState.POLICY)
+        self._connect: Connect | None = None
+        if parts.announcements is not None:
+            self._connect = connect_announcements(Path(parts.announcements), parts.role)
 
     @property
     def asgi(self) -> ASGIApp:
@@ -167,7 +171,7 @@ class GraphApplication:
         plan, config = generation.plan, self._parts.config
         mode: Literal["r", "rw"] = "r" if self._parts.role == "reader" else "rw"
         opened = await asyncio.to_thread(
-            open_graphs, plan, mode, self._settings, self._current_access, previous
+            open_graphs, plan, mode, self._settings, self._current_access, previous, self._connect
         )
         state = ServerState(
             config,

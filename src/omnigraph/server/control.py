@@ -47,6 +47,8 @@ class LoadApplication(msgspec.Struct, frozen=True, tag=True):
 
     application: str
     """``module:class``."""
+    niceness: int = 0
+    """By how much the process comes after others."""
 
 
 class Configure(msgspec.Struct, frozen=True, tag=True):
@@ -63,6 +65,8 @@ class Configure(msgspec.Struct, frozen=True, tag=True):
     """The descriptor of the socket to accept from."""
     writer_path: str
     """Where the writer listens."""
+    announcements: str
+    """The memory in which the writer announces what it publishes."""
 
 
 class Serve(msgspec.Struct, frozen=True, tag=True):

@@ -8,6 +8,7 @@ end in order: exit code 0 if everything in flight was finished, 2 if something w
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -29,6 +30,8 @@ from omnigraph.server.request_log import ERROR, RequestLog
 CLEAN, FAILED, CUT_OFF = 0, 1, 2
 """Exit codes: everything was finished; the server did not start; something was cut off."""
 LISTEN_VARIABLE = "OMNIGRAPH_LISTEN_ADDR"
+_COLLECTED_AFTER = 20_000
+"""New objects between two collections."""
 _LOOK_SECONDS = 1.0
 """How often changed files are looked for."""
 
@@ -85,6 +88,8 @@ class ProcessParts:
     log: RequestLog
     metrics: Metrics
     host: Host
+    announcements: str | None = None
+    """The memory in which the writer announces what it publishes; none in a single process."""
 
 
 class Application(Protocol):
@@ -306,6 +311,7 @@ class SingleProcess:
         opened = await application.open(self._generation)
         address = listen(bound)
         listener = Listener(application.asgi, [bound])
+        keep_objects()
         listener.start()
         announce(self._log, self._config, address, opened)
         on_listening(address)
@@ -351,6 +357,13 @@ class SingleProcess:
 
     async def gather_metrics(self) -> bytes:
         return render([*self._metrics.snapshot(), *self._reloads.families()])
+
+
+def keep_objects() -> None:
+    """What was imported and opened lives as long as the process: no collection looks at it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER)
 
 
 def run_to_end(serve: Coroutine[Any, Any, int]) -> int:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias
 
 from omnigraph.api.graph import Graph
 from omnigraph.api.handle import Mode, parse_location
+from omnigraph.commit.announcements import Announced, Announcer
+from omnigraph.commit.manifests import Manifests
 from omnigraph.errors import OmniGraphError
 from omnigraph.records import dataclass
 from omnigraph.server.boot import (
@@ -20,6 +24,8 @@ from omnigraph.server.control import KeptGraph
 from omnigraph.server.state import CurrentGate, Decisions, ServedGraph
 from omnigraph.server.stored_queries import ServedQueries
 from omnigraph.settings import Settings
+
+Connect: TypeAlias = Callable[[Manifests], None]
 
 AT_A_TIME = 4
 IN_BUCKET_AT_A_TIME = 16
@@ -43,15 +49,17 @@ def open_graphs(
     settings: Settings,
     access: Callable[[], Decisions],
     previous: Mapping[str, ServedGraph] | None = None,
+    connect: Connect | None = None,
 ) -> OpenedPlan:
     """Open every graph of a plan; a graph of ``previous`` at the same address stays open.
 
     One that is in ``previous`` but cannot be served as the plan wants is neither served nor set
     aside, but kept.
 
-    ``access`` gives the decisions that are in force: writes of the graphs ask them too.
+    ``access`` gives the decisions that are in force: writes of the graphs ask them too. ``connect``
+    connects a graph with those of the other processes.
     """
-    opener = _Opener(mode, settings, access, previous or {})
+    opener = _Opener(mode, settings, access, previous or {}, connect)
     is_local = all(parse_location(graph.uri, None, settings).is_local for graph in plan.graphs[:1])
     limit = AT_A_TIME if is_local else IN_BUCKET_AT_A_TIME
     with ThreadPoolExecutor(limit, "open-graph") as executor:
@@ -74,11 +82,13 @@ class _Opener:
         settings: Settings,
         access: Callable[[], Decisions],
         previous: Mapping[str, ServedGraph],
+        connect: Connect | None,
     ) -> None:
         self._mode: Mode = mode
         self._settings = settings
         self._access = access
         self._previous = previous
+        self._connect = connect
 
     def open(self, spec: GraphSpec) -> ServedGraph | Quarantine | KeptGraph:
         previous = self._previous.get(spec.graph_id)
@@ -112,7 +122,7 @@ class _Opener:
         embedding = None
         if spec.embedding is not None:
             embedding = embedding_config(spec.embedding, self._settings)
-        return Graph.open(
+        graph = Graph.open(
             spec.uri,
             self._mode,
             local_files=False,
@@ -120,3 +130,15 @@ class _Opener:
             embedding=embedding,
             policy=CurrentGate(spec.graph_id, self._access),
         )
+        if self._connect is not None:
+            self._connect(graph._handle.store.manifests)
+        return graph
+
+
+def connect_announcements(path: Path, role: str) -> Connect:
+    """The writer announces what it publishes, readers follow it."""
+    if role == "writer":
+        announcer = Announcer(path)
+        return lambda manifests: manifests.announce(announcer)
+    announced = Announced(path)
+    return lambda manifests: manifests.follow(announced)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from omnigraph.commit.announcements import create_memory
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.control import (
@@ -58,6 +59,8 @@ _HEALTHY_SECONDS = 30.0
 """A worker that has lived so long is restarted at once again."""
 _COLLECT_SECONDS = 2.0
 WRITER = "writer"
+_WRITER_NICENESS = 10
+"""A commit takes a hundred times as long as most reads: it must not make them wait."""
 _LONGEST_PATH = 103
 """The longest path of a Unix socket on every system, in bytes."""
 _SHORT_FOLDER = "/tmp"
@@ -125,8 +128,9 @@ class Supervisor:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen_for_readers(self) -> None:
-        """The socket of the writer, in a directory that only this user can enter."""
+        """What the writer shares with readers, in a directory that only this user can enter."""
         self._folder = _new_folder()
+        create_memory(Path(self._announcements))
         self._writer_socket = socket.socket(socket.AF_UNIX)
         self._writer_socket.bind(self._writer_path)
         self._writer_socket.listen(BACKLOG)
@@ -134,6 +138,10 @@ class Supervisor:
     @property
     def _writer_path(self) -> str:
         return str(Path(self._folder) / WRITER)
+
+    @property
+    def _announcements(self) -> str:
+        return str(Path(self._folder) / "announcements")
 
     # -- start -----------------------------------------------------------------------------
 
@@ -155,7 +163,8 @@ class Supervisor:
         listening = self._writer_socket if name == WRITER else self._bound
         inherited = {listening.fileno(), self._config.log.descriptor}
         worker = await WorkerProcess.start(name, sys.executable, inherited, self._on_ask)
-        worker.send(LoadApplication(self._application))
+        niceness = _WRITER_NICENESS if name == WRITER else 0
+        worker.send(LoadApplication(self._application, niceness))
         return worker
 
     async def _configure(self, worker: WorkerProcess) -> OpenedGraphs:
@@ -173,6 +182,7 @@ class Supervisor:
                 application=self._application,
                 listening=listening.fileno(),
                 writer_path=self._writer_path,
+                announcements=self._announcements,
             )
         )
         return await worker.opened()

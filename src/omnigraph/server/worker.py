@@ -1,4 +1,4 @@
-"""A worker process: ``python -m omnigraph.server.worker``, started by the supervisor only.
+"""A worker process, started by ``worker_start``.
 
 Its standard input is the control channel. It ignores the signals of a terminal and of service
 managers: the supervisor decides when it ends. If the supervisor dies, the channel closes, and the
@@ -8,11 +8,9 @@ worker finishes what is in flight and ends by itself.
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import itertools
 import os
-import signal
 import socket
 import threading
 from collections.abc import Coroutine
@@ -50,6 +48,7 @@ from omnigraph.server.lifecycle import (
     Application,
     CannotServe,
     ProcessParts,
+    keep_objects,
 )
 from omnigraph.server.listener import Listener
 from omnigraph.server.metrics import Metrics
@@ -57,7 +56,6 @@ from omnigraph.server.request_log import ERROR, RequestLog, follow_engine
 
 _CONTROL = 0
 """The descriptor of the control channel."""
-_COLLECTED_AFTER = 20_000
 _LAST_SECONDS = 5.0
 """The time to end after everything is drained, or should be."""
 
@@ -120,6 +118,8 @@ class Worker:
         while True:
             order = await self._channel.order()
             if isinstance(order, LoadApplication):
+                # Threads that are started from here on are as nice.
+                os.nice(order.niceness)
                 # Takes most of the time of a start; graphs may be opened by another process first.
                 with suppress(Exception):  # reported when it is created
                     importlib.import_module(order.application.partition(":")[0])
@@ -134,7 +134,9 @@ class Worker:
         if order.role == "reader":
             self._forwarder = Forwarder(order.writer_path, self._metrics.forwarded)
         module, _, name = order.application.partition(":")
-        parts = ProcessParts(order.role, order.config, log, self._metrics, self)
+        parts = ProcessParts(
+            order.role, order.config, log, self._metrics, self, order.announcements
+        )
         try:
             application: Application = getattr(importlib.import_module(module), name)(parts)
             opened = await application.open(order.generation)
@@ -150,9 +152,7 @@ class Worker:
             await self._channel.flush()
             return None
         self._listener = Listener(application.asgi, [socket.socket(fileno=order.listening)])
-        # What was imported and opened lives as long as the process.
-        gc.collect()
-        gc.freeze()
+        keep_objects()
         self._channel.send(opened)
         return application
 
@@ -243,13 +243,5 @@ async def _main() -> int:
 
 def main() -> int:
     """Run one worker; returns its exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    gc.set_threshold(_COLLECTED_AFTER)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loop:
         return loop.run(_main())
-
-
-if __name__ == "__main__":
-    # Threads of libraries must not delay the end: everything that matters is closed.
-    os._exit(main())

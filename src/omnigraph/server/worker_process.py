@@ -23,7 +23,7 @@ from omnigraph.server.control import (
 from omnigraph.server.lifecycle import CannotServe
 from omnigraph.server.metrics import Family
 
-MODULE = "omnigraph.server.worker"
+MODULE = "omnigraph.server.worker_start"
 
 OnAsk: TypeAlias = "Callable[[WorkerProcess, Ask], Awaitable[None]]"
 
@@ -65,8 +65,6 @@ class WorkerProcess:
                 *(executable, "-P", "-m", MODULE),
                 stdin=theirs.fileno(),
                 pass_fds=sorted(inherited - {0, 1, 2}),
-                # The interrupt of a terminal is for the supervisor only.
-                start_new_session=True,
             )
         return cls(name, process, await Channel.over(ours), on_ask)
 

@@ -27,7 +27,8 @@ from dataclasses import field
 from typing import TypeVar
 
 from omnigraph.commit.failpoints import Failpoint, reached
-from omnigraph.commit.manifest import MANIFEST, versions_were_removed
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.manifests import versions_were_removed
 from omnigraph.commit.names import BRANCHES_LEASE, branch_label, publish_lease, table_lease
 from omnigraph.commit.removal import finish_removals, remove_versions
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
