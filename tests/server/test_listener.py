@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from omnigraph.server.listener import Listener
+from omnigraph.server.listener import Listener, _JoinedHead
 
 PATIENCE = 60.0
 """Seconds until something counts as hung; far more than it takes."""
@@ -50,3 +50,68 @@ def test_a_drain_ends_though_a_connection_was_accepted_in_the_moment_of_the_stop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loops:
         loops.run(scenario())
+
+
+class Wire(asyncio.Transport):
+    """A transport that lists what would be sent by one system call each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        self.sent.append(data)
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def write_eof(self) -> None:
+        self.sent.append(b"<end>")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def test_a_head_is_sent_with_the_bytes_that_follow_it():
+    async def scenario() -> None:
+        wire = Wire()
+        joined = _JoinedHead(wire, asyncio.get_running_loop())
+        joined.write(HEAD)
+        joined.write(b"body")
+        joined.write(b"more")
+        assert wire.sent == [HEAD + b"body", b"more"]
+        await asyncio.sleep(0)
+        assert wire.sent == [HEAD + b"body", b"more"]
+
+    asyncio.run(scenario())
+
+
+def test_a_head_that_nothing_follows_is_sent_in_the_next_turn_of_the_loop():
+    async def scenario() -> None:
+        wire = Wire()
+        joined = _JoinedHead(wire, asyncio.get_running_loop())
+        joined.write(HEAD)
+        assert wire.sent == []
+        await asyncio.sleep(0)
+        assert wire.sent == [HEAD]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_head_is_sent_before_the_end_unless_the_client_has_left(leaves):
+    async def scenario() -> None:
+        wire = Wire()
+        joined = _JoinedHead(wire, asyncio.get_running_loop())
+        joined.write(HEAD)
+        if leaves:
+            wire.close()
+        joined.write_eof()
+        await asyncio.sleep(0)
+        assert wire.sent == ([b"<end>"] if leaves else [HEAD, b"<end>"])
+
+    asyncio.run(scenario())

@@ -21,7 +21,11 @@ class Cache:
         return ANSWER if self.is_fresh else None
 
     async def read(self, look_ups: LookUps, kind: str = "by key") -> Reply:
-        reply = await look_ups.answer(kind, self.attempt)
+        reply = self.attempt()
+        if reply is not None:
+            look_ups.note(kind)
+            return reply
+        reply = await look_ups.wait(kind, self.attempt)
         if reply is None:
             with look_ups.fill(kind):
                 self.fills += 1
@@ -61,9 +65,9 @@ def test_nobody_waits_long_for_a_read_that_takes_long(monkeypatch):
 
     async def run() -> None:
         look_ups = LookUps()
-        assert await look_ups.answer("k", lambda: ANSWER) is ANSWER
+        look_ups.note("k")
         with look_ups.fill("k"):
-            assert await look_ups.answer("k", lambda: None) is None
+            assert await look_ups.wait("k", lambda: None) is None
 
     asyncio.run(run())
 
@@ -73,7 +77,7 @@ def test_nobody_waits_long_while_commits_make_the_caches_stale_again(monkeypatch
 
     async def run() -> None:
         look_ups, is_over = LookUps(), False
-        await look_ups.answer("k", lambda: ANSWER)
+        look_ups.note("k")
 
         async def fill_for_ever() -> None:
             while not is_over:
@@ -85,7 +89,7 @@ def test_nobody_waits_long_while_commits_make_the_caches_stale_again(monkeypatch
         await asyncio.sleep(0)
         try:
             async with asyncio.timeout(20):
-                assert await look_ups.answer("k", lambda: None) is None
+                assert await look_ups.wait("k", lambda: None) is None
         finally:
             is_over = True
             await filling
@@ -96,11 +100,10 @@ def test_nobody_waits_long_while_commits_make_the_caches_stale_again(monkeypatch
 def test_a_read_that_fails_releases_those_that_wait():
     async def run() -> None:
         look_ups = LookUps()
-        await look_ups.answer("k", lambda: ANSWER)
-        replies = iter([None, ANSWER])
+        look_ups.note("k")
         try:
             with look_ups.fill("k"):
-                waiting = asyncio.ensure_future(look_ups.answer("k", lambda: next(replies)))
+                waiting = asyncio.ensure_future(look_ups.wait("k", lambda: ANSWER))
                 await asyncio.sleep(0)
                 raise ValueError
         except ValueError:

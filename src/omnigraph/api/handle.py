@@ -49,6 +49,7 @@ Mode: TypeAlias = Literal["rw", "r"]
 
 # Seconds between comparisons of the schema files on S3 while no other writer publishes.
 _COMPARED_SECONDS = 10.0
+_UNCHANGED_SECONDS = 1.0
 
 
 def parse_location(
@@ -86,12 +87,14 @@ class HandleOptions:
 class _SharedState:
     """What changes while a graph is open; shared with the handles of single actors."""
 
-    __slots__ = ("compared", "contract", "is_closed", "lock", "pages")
+    __slots__ = ("compared", "contract", "is_closed", "lock", "pages", "seen_unchanged")
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
         # The time of the last comparison of the schema files, and the publish count of others then.
         self.compared = (-math.inf, -1)
+        self.seen_unchanged = -math.inf
+        """When the schema files were last seen to be those of the contract."""
         self.is_closed = False
         self.lock = threading.Lock()
         self.pages: PageCache | None = None
@@ -206,7 +209,7 @@ class Handle:
             return None
         contract = self._state.contract
         manifest = self.store.manifests.loaded(normal_branch(branch))
-        if manifest is None or not self.store.schema_files.are_unchanged(contract):
+        if manifest is None or not self._has_newest_schema(contract):
             return None
         snapshot = manifest.current_in_memory()
         if snapshot is None or snapshot.schema is None:
@@ -214,6 +217,29 @@ class Handle:
         if snapshot.schema.schema_hash != contract.schema_hash:
             return None
         return self._context(contract.catalog, snapshot, {"branch": branch_label(snapshot.branch)})
+
+    def schema_hash_in_memory(self) -> str | None:
+        """The hash of the newest schema; ``None`` if anything would have to be read."""
+        self.check_open()
+        manifest = self.store.manifests.loaded(None) if self.store.root.is_local else None
+        snapshot = None if manifest is None else manifest.current_in_memory()
+        schema = None if snapshot is None else snapshot.schema
+        contract = self._state.contract
+        if schema is None or schema.schema_hash != contract.schema_hash:
+            return None
+        return contract.schema_hash if self._has_newest_schema(contract) else None
+
+    def _has_newest_schema(self, contract: Contract) -> bool:
+        """Whether the schema files are as they were, now or a moment ago.
+
+        Every apply of this program publishes the schema too; another may replace the files only.
+        """
+        state, now = self._state, time.monotonic()
+        if now - state.seen_unchanged > _UNCHANGED_SECONDS:
+            if not self.store.schema_files.are_unchanged(contract):
+                return False
+            state.seen_unchanged = now
+        return True
 
     def _context(
         self, catalog: Catalog, snapshot: Snapshot, target: Mapping[str, str]

@@ -158,20 +158,6 @@ class QueryGate:
                     (self._in_a_row if ticket.is_in_a_row else self._urgent).remove(ticket)
                     return False
 
-    def enter_now(self) -> bool:
-        """Enter only if nobody has to be waited for; leave by the end of ``with``'s protocol."""
-        own = self._own
-        if not own.depth:
-            ticket = own.ticket
-            with self._mutex:
-                if self._holder not in (None, ticket) and self._idle is None:
-                    return False
-                ticket.is_in_a_row = False
-                self._admit(ticket, _now())
-            own.since = _now()
-        own.depth += 1
-        return True
-
     def __exit__(self, *error: object) -> None:
         own = self._own
         own.depth -= 1

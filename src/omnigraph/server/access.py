@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from omnigraph.commit.names import MAIN
 from omnigraph.errors import PolicyDenied, ServerNotReady
@@ -31,6 +31,9 @@ SERVER_SCOPE = (
     "server-scoped actions need an explicit cluster policy bundle: bind one to `cluster` and run "
     "`cluster apply`, or start `omnigraph serve` with --server-policy"
 )
+_REMEMBERED, _LONGEST = 1024, 256
+K = TypeVar("K")
+V = TypeVar("V")
 _OPEN = "the server is open: it has neither tokens nor policies"
 _DEFAULT_ALLOWED = frozenset({"read", *IMPLIED["read"]})
 
@@ -70,6 +73,14 @@ def classify(plan: BootPlan, *, recognises: bool, unauthenticated: bool) -> RunS
     return RunState.POLICY if plan.has_policies else RunState.DEFAULT_DENY
 
 
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    """Clients choose names freely: few are kept, and no long ones."""
+    if len(cache) >= _REMEMBERED:
+        cache.clear()
+    if all(not isinstance(part, str) or len(part) <= _LONGEST for part in cast(Any, key)):
+        cache[key] = value
+
+
 class Access:
     """Decides about the requests to a server. Immutable: a reload makes another one."""
 
@@ -87,6 +98,8 @@ class Access:
         self._is_loopback = is_loopback
         self._parsed: Mapping[str, Policy] = {}
         """The policies of graphs by their texts."""
+        self._decided: dict[tuple[object, ...], Decision] = {}
+        self._recognised: dict[tuple[str, Identity], bool] = {}
 
     @classmethod
     def from_plan(
@@ -142,7 +155,12 @@ class Access:
             return Decision(False, None, PolicyDenied.without_actor(action).message)
         policy = self._policies.get(graph_id)
         if policy is not None:
-            return policy.decide(actor, action, branch, target, query=query)
+            key = graph_id, actor, action, branch, target, query
+            decision = self._decided.get(key)
+            if decision is None:
+                decision = policy.decide(actor, action, branch, target, query=query)
+                _remember(self._decided, key, decision)
+            return decision
         if action in _DEFAULT_ALLOWED:
             return Decision(True, None, allowed_message(action, actor.id))
         return Decision(False, None, DEFAULT_DENY)
@@ -160,7 +178,9 @@ class Access:
         from omnigraph.plan.view import WHOLE
 
         policy = self._policies.get(graph_id)
-        return WHOLE if policy is None else policy.view(actor, branch, catalog)
+        if policy is None or not policy.restricts_rows:
+            return WHOLE
+        return policy.view(actor, branch, catalog)
 
     def policy_of(self, graph_id: str) -> Policy | None:
         """The bundle of a graph."""
@@ -171,7 +191,13 @@ class Access:
         policy = self._policies.get(graph_id)
         if self.state is RunState.OPEN or policy is None:
             return False
-        return actor is None or not policy.knows(actor)
+        if actor is None:
+            return True
+        is_recognised = self._recognised.get((graph_id, actor))
+        if is_recognised is None:
+            is_recognised = policy.knows(actor)
+            _remember(self._recognised, (graph_id, actor), is_recognised)
+        return not is_recognised
 
     def hides_branch(self, graph_id: str, actor: Identity | None, branch: str) -> bool:
         """Whether a branch must look absent: the actor may do nothing with it, nor list branches.

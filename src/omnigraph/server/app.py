@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -176,10 +176,7 @@ class _Exchange:
     # -- checks ------------------------------------------------------------------------------
 
     def _match(self) -> Match:
-        segments = heads.segments_of(self._scope["raw_path"])
-        match = self._table.match(segments)
-        if match is None and self._state.only_graph is not None:
-            match = self._table.match(("graphs", self._state.only_graph, *segments))
+        match = self._table.find(self._scope["raw_path"], self._state.only_graph)
         if match is None:
             raise RequestRefused(404, "route_not_found", "there is nothing at this path")
         return match
@@ -284,15 +281,14 @@ class _Exchange:
         reply: Reply = await process.lanes.write(lambda: route.handler(call), permit=permit)
         return reply
 
-    async def _answer_here(self, route: Route, call: Call, kind: Hashable) -> Reply | None:
+    def _answer_here(self, route: Route, call: Call) -> Reply | None:
         """The answer of a read that needs no thread, because it reads nothing but memory."""
-        answer = route.in_memory
-        if answer is None or self._process.lanes.observes_all:
+        if route.in_memory is None or self._process.lanes.observes_all:
             return None
         commit = call.headers.one(COMMIT)
         if commit is not None and not (call.served is not None and call.served.has_seen(commit)):
             return None
-        return await self._look_ups.answer(kind, lambda: answer(call))
+        return route.in_memory(call)
 
     def _run_read(self, route: Route, call: Call) -> Reply | Wait:
         commit = call.headers.one(COMMIT)
@@ -313,10 +309,15 @@ class _Exchange:
     async def _run_once(
         self, route: Route, call: Call, work: Callable[[], Reply | Wait]
     ) -> Reply | Wait:
-        permit = await self._admit(call)
         kind = kind_of(call)
+        reply = self._answer_here(route, call)
+        if reply is not None:
+            # It has taken nothing that admission counts.
+            self._look_ups.note(kind)
+            return reply
+        permit = await self._admit(call)
         try:
-            reply = await self._answer_here(route, call, kind)
+            reply = await self._look_ups.wait(kind, lambda: self._answer_here(route, call))
         except BaseException:
             permit.release()
             raise

@@ -46,7 +46,7 @@ def check_size(scope: Scope) -> None:
         raise RequestRefused(
             414, "target_too_long", f"the request target is longer than {LONGEST_TARGET} bytes"
         )
-    size = sum(len(name) + len(value) for name, value in items)
+    size = sum(map(len, itertools.chain.from_iterable(items)))
     if len(items) > MOST_HEADERS or size > LARGEST_HEADERS:
         raise RequestRefused(431, "headers_too_large", "the headers are too large")
 
@@ -97,7 +97,8 @@ async def authenticate(headers: RequestHeaders, tokens: Tokens) -> Identity | No
 
 def find_graph(state: ServerState, graph_id: str, identity: Identity | None) -> ServedGraph:
     """The graph of a path; one that the actor must not know of looks absent."""
-    if not is_graph_id(graph_id):
+    served = state.graphs.get(graph_id)
+    if served is None and not is_graph_id(graph_id):
         raise RequestRefused(
             400,
             "bad_graph_id",
@@ -105,7 +106,6 @@ def find_graph(state: ServerState, graph_id: str, identity: Identity | None) -> 
             hint="1 to 64 letters, digits and hyphens",
         )
     is_hidden = state.access.hides_graph(graph_id, identity)
-    served = state.graphs.get(graph_id)
     if served is not None and not is_hidden:
         return served
     unserved = state.unserved.get(graph_id)

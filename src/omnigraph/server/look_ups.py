@@ -8,7 +8,6 @@ would occupy it one after another long after the caches are filled.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
@@ -24,25 +23,26 @@ class LookUps:
     """The kinds of reads that the event loop has answered, and who fills their caches now."""
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[Hashable, None] = OrderedDict()
+        self._kinds: dict[Hashable, None] = {}
         self._filling: dict[Hashable, asyncio.Future[None]] = {}
 
-    async def answer(self, kind: Hashable, attempt: Callable[[], Reply | None]) -> Reply | None:
-        """The answer of an attempt that reads memory only; ``None`` if it needs a thread."""
-        reply = attempt()
+    def note(self, kind: Hashable) -> None:
+        """A read of this kind was answered from memory only."""
+        if kind not in self._kinds:
+            if len(self._kinds) >= _REMEMBERED:
+                del self._kinds[next(iter(self._kinds))]
+            self._kinds[kind] = None
+
+    async def wait(self, kind: Hashable, attempt: Callable[[], Reply | None]) -> Reply | None:
+        """The answer from memory once another read has filled it; ``None`` if none does."""
         now = asyncio.get_running_loop().time
-        end = now() + _LONGEST_WAIT
+        end, reply = now() + _LONGEST_WAIT, None
         # Commits may make the caches stale again and again.
         while reply is None and (filling := self._filling.get(kind)) is not None:
             await asyncio.wait((filling,), timeout=max(end - now(), 0.0))
             if not filling.done():
                 return None
             reply = attempt()
-        if reply is not None:
-            self._kinds[kind] = None
-            self._kinds.move_to_end(kind)
-            if len(self._kinds) > _REMEMBERED:
-                self._kinds.popitem(last=False)
         return reply
 
     @contextmanager

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from omnigraph.records import dataclass
+from omnigraph.server import heads
 from omnigraph.server.routes import Route
+
+_REMEMBERED = 1024
+"""How many paths are matched once only."""
 
 
 class _PathNode:
@@ -59,6 +64,16 @@ class RouteTable:
                 else:
                     node = node.literals.setdefault(part, _PathNode())
             node.methods[route.method] = route
+
+        self.find = lru_cache(_REMEMBERED)(self._find)
+        """The routes of an encoded path, if need be below a graph; ``None`` if there are none."""
+
+    def _find(self, raw_path: bytes, only_graph: str | None) -> Match | None:
+        segments = heads.segments_of(raw_path)
+        match = self.match(segments)
+        if match is None and only_graph is not None:
+            match = self.match(("graphs", only_graph, *segments))
+        return match
 
     def match(self, segments: tuple[str, ...]) -> Match | None:
         """The routes of a path, whose segments are decoded; ``None`` if there are none."""

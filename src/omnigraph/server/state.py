@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 Role: TypeAlias = Literal["all", "reader", "writer"]
 _SEEN_COMMITS = 256
+_REMEMBERED_ACTORS = 256
 _REFRESH_SECONDS = 5.0
 
 
@@ -100,6 +101,7 @@ class ServedGraph:
         self._invoked = Graph(graph._handle.with_queries(queries))
         self.cursor_keys = StoredCursorKeys(graph._handle.store.objects)
         """Sign the cursors of pages, in all processes that serve the graph."""
+        self._of_actors: dict[Identity, Graph] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._refreshed = -math.inf
 
@@ -118,7 +120,14 @@ class ServedGraph:
 
     def graph_for(self, identity: Identity | None) -> Graph:
         """The graph as an actor sees it; as everybody does on a server without tokens."""
-        return self._invoked if identity is None else self._invoked.for_actor(identity)
+        if identity is None:
+            return self._invoked
+        graph = self._of_actors.get(identity)
+        if graph is None:
+            if len(self._of_actors) >= _REMEMBERED_ACTORS:
+                self._of_actors.clear()
+            graph = self._of_actors[identity] = self._invoked.for_actor(identity)
+        return graph
 
     def see(self, commit_id: str) -> None:
         """Make sure that reads include a commit, which the client knows from a response.

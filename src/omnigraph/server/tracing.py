@@ -110,9 +110,7 @@ class Instrumented:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if any(name == DEBUG_HEADER for name, _ in scope["headers"]) and await self._may_count(
-            scope
-        ):
+        if DEBUG_HEADER in dict(scope["headers"]) and await self._may_count(scope):
             await self._counted(scope, receive, send)
         elif self._tracing is not None:
             await self._traced(self._tracing, scope, receive, send)

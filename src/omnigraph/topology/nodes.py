@@ -60,11 +60,6 @@ class Ids:
         """Whether ``number`` builds and scans nothing."""
         return self._hashes is not None
 
-    @property
-    def is_joined(self) -> bool:
-        """Whether ``texts`` copies nothing but its result."""
-        return not self._late
-
     def number(self, value: str) -> int | None:
         """The number of one id, if it has one."""
         recent = self._recent.get(value)
@@ -197,6 +192,14 @@ class NodeIndex:
                 return np.array([number] if exists else [], np.int32)
         numbers = self.ids.numbers_of(values)
         return numbers[self.positions(numbers) >= 0]
+
+    def position(self, value: str) -> int | None:
+        """The position of one id; ``None`` if it is not a node of this version."""
+        number = self.ids.number(value)
+        if number is None or number >= len(self._positions):
+            return None
+        position = int(self._positions[number])
+        return position if position >= 0 else None
 
     def codes(self, name: str, numbers: npt.NDArray[np.integer]) -> Codes | None:
         """Codes of a column for some numbers; ``None`` if a node is missing."""

@@ -33,10 +33,9 @@ def list_queries(call: Call) -> Reply:
 
 def list_cached_queries(call: Call) -> Reply | None:
     """The same, once the list has been written."""
-    newest = call.serving.graph._handle.read_in_memory(MAIN)
-    if newest is None:
+    schema_hash = call.serving.graph._handle.schema_hash_in_memory()
+    if schema_hash is None:
         return None
-    schema_hash = newest.catalog.schema_hash
     listing = call.serving.queries.cached_listing(_invocable(call), schema_hash)
     return None if listing is None else Reply(listing)
 
