@@ -54,6 +54,9 @@ class Identity:
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Identity, (self.id, self.groups, dict(self.attributes))
+
 
 def _attribute(name: object, value: Any) -> AttributeValue:
     if not isinstance(name, str):

@@ -17,6 +17,7 @@ from omnigraph import Graph, RemoteGraph
 from omnigraph.errors import (
     AlreadyExists,
     HistoryGone,
+    IdempotencyKeyReused,
     InputError,
     LimitExceeded,
     MergeConflicts,
@@ -460,8 +461,59 @@ def test_a_key_runs_every_write_once_and_refuses_another_body(graph: Graph, ana:
         assert sum(commit.kind != "init" for commit in graph.commits()) == number + 2
 
 
-@pytest.mark.parametrize("name", ["Idempotency-Key", "Omnigraph-If-Graph-Commit"])
-def test_a_condition_that_would_be_ignored_is_refused(ana: Client, name: str) -> None:
+MERGES = [
+    ("/branches/merge", {"source": "side", "delete_branch": True}, {"source": "other"}),
+    ("/revert", {"commit": "$newest"}, {"commit": "$newest", "resolve": "ours"}),
+    ("/cherry-pick", {"commit": "$other"}, {"commit": "$other", "resolve": "theirs"}),
+    ("/tags", {"name": "v1"}, {"name": "v2"}),
+    ("/tags", {"name": "v3", "commit": "$newest"}, {"name": "v3", "move": True}),
+]
+
+
+def test_a_key_runs_merges_and_tags_once_and_refuses_another_body(
+    graph: Graph, ana: Client
+) -> None:
+    """The repeated ones come later: after the branch is gone, and from another server."""
+    for name in ("side", "other"):
+        graph.branches.create(name)
+        graph.mutate(ADD, params={"name": name}, branch=name)
+    names = {"$newest": graph.commits()[0].commit_id, "$other": graph.commits("other")[0].commit_id}
+
+    def sent(body: dict[str, Any]) -> dict[str, Any]:
+        return {key: names.get(str(value), value) for key, value in body.items()}
+
+    def answer(client: Client, number: int, body: dict[str, Any]) -> Any:
+        headers = {"Idempotency-Key": f"merge-{number}"}
+        return client.post(MERGES[number][0], sent(body), headers=headers)
+
+    first = []
+    for number, (_, body, _) in enumerate(MERGES):
+        first.append(answer(ana, number, body))
+        first[-1].ok()
+        names["$newest"] = graph.commits()[0].commit_id if number == 0 else names["$newest"]
+    assert first[0].json["branch_deleted"] is True
+    assert first[2].json["outcome"] == "merged"
+    commits = [commit.commit_id for commit in graph.commits()]
+    graph.mutate(ADD, params={"name": "later"})
+    with (
+        Graph.open(graph.uri, local_files=False) as same,
+        serving({"g": same}, tokens={"tok-ana": "ana"}) as server,
+    ):
+        for client in (ana, server.client("tok-ana", "g")):
+            for number, (path, body, other) in enumerate(MERGES):
+                again = answer(client, number, body)
+                assert again.ok() == first[number].json, path
+                header = "omnigraph-commit"
+                assert again.headers.get(header) == first[number].headers.get(header)
+                refused = answer(client, number, other).fails(409)
+                assert refused["reason"] == "idempotency_reused", path
+    assert [commit.commit_id for commit in graph.commits()][1:] == commits
+    with pytest.raises(IdempotencyKeyReused):
+        graph.merge("other", idempotency_key="ana/merge-1")
+
+
+def test_a_condition_that_would_be_ignored_is_refused(ana: Client) -> None:
+    name = "omnigraph-if-graph-commit"
     for path, body in (
         ("/branches/merge", {"source": "side"}),
         ("/revert", {"commit": "01A"}),

@@ -25,6 +25,7 @@ from omnigraph.server.jobs import records
 from omnigraph.server.jobs.executor import MOST_QUEUED, MOST_RUNNING
 from omnigraph.server.jobs.owners import JobOwner, this_process
 from omnigraph.server.jobs.records import JobRecord, JobRecords, JobStatus
+from tests.server.job_client import ASYNC, NDJSON, ended, people
 from tests.server.processes import REPOSITORY, ServerUnderTest, until
 from tests.server.serving import (
     PEOPLE,
@@ -37,8 +38,6 @@ from tests.server.serving import (
     serving,
 )
 
-NDJSON = {"Content-Type": "application/x-ndjson"}
-ASYNC = {**NDJSON, "Prefer": "respond-async"}
 STARTS = [
     ("/maintenance/optimize", {"branch": "main"}),
     ("/maintenance/cleanup", {"keep_versions": 1, "dry_run": True}),
@@ -47,10 +46,6 @@ STARTS = [
     ("/indexes/ensure", {}),
     ("/indexes/rebuild", {"type": "Person", "column": "id"}),
 ]
-
-
-def people(*names: str) -> bytes:
-    return ndjson([{"type": "Person", "data": {"name": name}} for name in names]).encode()
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +71,6 @@ def ana(server: Server, access: ListedAccess) -> Iterator[Client]:
     access.denied = set()
     yield server.client("tok-ana", "g")
     access.denied = set()
-
-
-def ended(client: Client, job_id: str) -> dict[str, Any]:
-    """A job after its end."""
-
-    def look() -> Any:
-        job = client.get(f"/jobs/{job_id}").ok()
-        return job if job["status"] in ("succeeded", "failed", "cancelled") else None
-
-    job: dict[str, Any] = until(look, f"job {job_id}")
-    return job
 
 
 def started(client: Client, path: str, body: Any) -> dict[str, Any]:
@@ -182,7 +166,6 @@ def test_what_can_be_refused_at_once_is(ana: Client, access: ListedAccess) -> No
     ana.post("/maintenance/cleanup", {}).fails(400)
     ana.post("/maintenance/cleanup", {"keep_versions": -1}).fails(422)
     ana.post("/maintenance/repair", {"force": True}).fails(400, "confirm")
-    ana.post("/maintenance/optimize", {"engine": "spark"}).fails(501)
     ana.post("/load/ndjson", raw=b"", headers={**ASYNC, "Content-Encoding": "gzip"}).fails(415)
     ana.get("/jobs/01NO").fails(404, "job '01NO' not found")
     ana.get("/jobs/..%2Fschema").fails(404)
@@ -225,6 +208,30 @@ def test_reports_that_are_answered_at_once(ana: Client, graph: Graph) -> None:
     doctor = ana.get("/maintenance/doctor").ok()["report"]
     assert doctor["uri"] == "/graphs/g"
     assert graph.uri not in json.dumps(doctor)
+
+
+def test_jobs_are_counted_by_kind_and_outcome(ana: Client, server: Server, graph: Graph) -> None:
+    def counted(name: str, **labels: str) -> float:
+        wanted = "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
+        lines = server.process.metrics.render().decode().splitlines()
+        samples = [line for line in lines if line.startswith(f"{name}{wanted} ")]
+        return float(samples[0].split()[-1]) if samples else 0.0
+
+    names = ("omnigraph_jobs_started_total", "omnigraph_job_seconds_count")
+    before = [counted(name, kind="load") for name in names]
+    failed = counted("omnigraph_jobs_ended_total", kind="load", outcome="failed")
+    line = b'{"type": "Person", "data": {"age": 1}}'
+    ended(ana, ana.post("/load/ndjson", raw=line, headers=ASYNC).json["job_id"])
+    until(lambda: counted("omnigraph_jobs_running", kind="load") == 0)
+    assert [counted(name, kind="load") for name in names] == [value + 1 for value in before]
+    after = counted("omnigraph_jobs_ended_total", kind="load", outcome="failed")
+    assert after == failed + 1
+    gone = JobOwner(this_process().machine, 4_000_000, "1")
+    record("01DEADONE", graph, owner=gone, status=JobStatus.RUNNING)
+    died = counted("omnigraph_jobs_ended_total", kind="optimize", outcome="died")
+    ended(ana, started(ana, "/indexes/ensure", {})["job_id"])
+    assert counted("omnigraph_jobs_ended_total", kind="optimize", outcome="died") == died + 1
+    JobRecords(graph._handle.store.objects).delete("01DEADONE")
 
 
 # -- whose jobs -----------------------------------------------------------------------------------
@@ -465,8 +472,6 @@ def test_the_client_returns_what_the_library_returns(
             remote.indexes.rebuild("Person", "nope")
         with pytest.raises(NotServed):
             remote.maintenance.backup("/tmp/x")
-        with pytest.raises(NotServed):
-            remote.maintenance.optimize(engine="spark")
         newest = remote.jobs.list(kind="verify")[0]
         assert newest.has_ended
         assert remote.jobs.wait(newest.job_id)["branches"] == ["main"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from omnigraph.api.arguments import Actor, public
+from omnigraph.api.arguments import Actor, Label, public
 from omnigraph.api.handle import Namespace
 from omnigraph.api.row_access import refuse_wider_branch, require_whole_view
 from omnigraph.commit.branches import Branches
 from omnigraph.commit.commits import Tag
 from omnigraph.commit.lifecycle import recover
 from omnigraph.commit.names import normal_branch
-from omnigraph.commit.tags import Tags
+from omnigraph.commit.tags import TagKey, Tags
 
 
 class GraphBranches(Namespace):
@@ -104,9 +104,13 @@ class GraphTags(Namespace):
         *,
         branch: str = "main",
         move: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> Tag:
         """Tag a commit, by default the newest of a branch. Cleanup keeps tagged states.
+
+        With an ``idempotency_key`` a repeated call returns the tag of the first one, until somebody
+        moves or deletes the tag.
 
         Raises:
             AlreadyExists: the tag exists and ``move`` is not set.
@@ -120,10 +124,15 @@ class GraphTags(Namespace):
         author = self._handle.authorize(actor, "branch_create", source, name)
         self._handle.write()
         store = self._handle.store
-        if commit is None:
+
+        def tagged() -> str:
+            if commit is not None:
+                return commit
             head = store.manifest(normal_branch(branch)).current().head
-            commit = head.commit_id if head else ""
-        return Tags(store).create(name, commit, author, move=move)
+            return head.commit_id if head else ""
+
+        key = TagKey.of(idempotency_key, name, commit, source, move)
+        return Tags(store).create(name, tagged, author, move=move, key=key)
 
     @public
     def delete(self, name: str, *, actor: Actor | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import omnigraph
-from omnigraph.api.arguments import Actor, public
+from omnigraph.api.arguments import Actor, Label, public
 from omnigraph.api.handle import Handle
 from omnigraph.api.row_access import require_whole_view, whole_tables
 from omnigraph.lang.schema.catalog import Catalog
@@ -25,13 +25,15 @@ class GraphMerging:
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
         delete_branch: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
         """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
 
         ``resolve`` decides conflicts: ``"ours"`` (the branch merged into), ``"theirs"`` (the
         source), a choice by conflict id, or a file of choices. With ``dry_run``
-        nothing is written, and the report has every conflict.
+        nothing is written, and the report has every conflict. With an ``idempotency_key`` it runs
+        once, and a repeated call returns the first report.
 
         Raises:
             MergeConflicts: both branches changed the same values.
@@ -43,6 +45,7 @@ class GraphMerging:
         >>> graph.merge("review", delete_branch=True).outcome.value
         'fast_forward'
         """
+        from omnigraph.merge.repeats import MergeKey
         from omnigraph.merge.run import MergeOptions, merge_branches
 
         author = self._handle.authorize(actor, "branch_merge", source, into)
@@ -54,7 +57,8 @@ class GraphMerging:
         if delete_branch:
             require_whole_view(handle, author, "branch_delete", None, catalog, target=source)
         require = whole_tables(handle, author, "branch_merge", catalog, source, into)
-        options = MergeOptions(resolve, dry_run, author, delete_branch, require)
+        key = MergeKey.of(idempotency_key, "merge", source, resolve)
+        options = MergeOptions(resolve, dry_run, author, delete_branch, require, key)
         return merge_branches(self._handle.store, catalog, source, into, options)
 
     @public
@@ -65,6 +69,7 @@ class GraphMerging:
         *,
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
         """Undo the changes of a commit by a new commit; later changes are kept.
@@ -81,13 +86,15 @@ class GraphMerging:
         >>> graph.snapshot().count("Person")
         2
         """
+        from omnigraph.merge.repeats import MergeKey
         from omnigraph.merge.run import MergeOptions, revert_commit
 
         author = self._handle.authorize(actor, "change", branch)
         self._check_resolve(resolve)
         catalog = self._merged_catalog(dry_run)
         require = whole_tables(self._handle, author, "change", catalog, branch)
-        options = MergeOptions(resolve, dry_run, author, require_view=require)
+        key = MergeKey.of(idempotency_key, "revert", commit, resolve)
+        options = MergeOptions(resolve, dry_run, author, require_view=require, key=key)
         return revert_commit(self._handle.store, catalog, commit, branch, options)
 
     @public
@@ -98,6 +105,7 @@ class GraphMerging:
         *,
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
         """Apply the changes of a commit of any branch to a branch, by a new commit.
@@ -112,13 +120,15 @@ class GraphMerging:
         >>> graph.snapshot().count("Person")
         3
         """
+        from omnigraph.merge.repeats import MergeKey
         from omnigraph.merge.run import MergeOptions, pick_commit
 
         author = self._handle.authorize(actor, "change", branch)
         self._check_resolve(resolve)
         catalog = self._merged_catalog(dry_run)
         require = whole_tables(self._handle, author, "change", catalog, branch)
-        options = MergeOptions(resolve, dry_run, author, require_view=require)
+        key = MergeKey.of(idempotency_key, "cherry_pick", commit, resolve)
+        options = MergeOptions(resolve, dry_run, author, require_view=require, key=key)
         return pick_commit(self._handle.store, catalog, commit, branch, options)
 
     def _check_resolve(self, resolve: omnigraph.Resolve) -> None:

@@ -59,6 +59,8 @@ SERVED_COMMANDS = frozenset(
     }
 )
 """The commands on a graph that work through a server; the others need its storage."""
+_ON_SPARK = frozenset({"load", "optimize"})
+"""Those that a server runs on Spark too, as jobs."""
 _HINT = "address the graph's storage with --store"
 
 
@@ -92,8 +94,10 @@ def check_served(arguments: argparse.Namespace) -> None:
             "`--allow-local-files` is not allowed on a served write: no server reads local files",
             hint="pass the content as text that starts with 'base64:'",
         )
+    if getattr(arguments, "master", None) is not None:
+        raise not_through_server(f"{arguments.label} --master")
     engine = getattr(arguments, "engine", "local")
-    if engine == "spark" or getattr(arguments, "master", None) is not None:
+    if engine == "spark" and arguments.command not in _ON_SPARK:
         raise not_through_server(f"{arguments.label} --engine {engine}")
 
 

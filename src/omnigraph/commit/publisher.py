@@ -461,12 +461,17 @@ def refuse_repeat(
     if first is None:
         return
     if first.extra.get(FINGERPRINT) != fingerprint:
-        raise IdempotencyKeyReused(
-            f"the idempotency key '{key}' was used for another write",
-            hint="use a new key for every new write",
-            details={"commit_id": first.commit_id},
-        )
+        raise key_reused(key, {"commit_id": first.commit_id})
     raise AlreadyDone(first)
+
+
+def key_reused(key: str, first: dict[str, Any]) -> IdempotencyKeyReused:
+    """The error of a key that belongs to another write."""
+    return IdempotencyKeyReused(
+        f"the idempotency key '{key}' was used for another write",
+        hint="use a new key for every new write",
+        details=first,
+    )
 
 
 class AlreadyDone(OmniGraphError):

@@ -213,12 +213,18 @@ class TagRow(Row):
     actor: str | None = None
     shows: str | None = None
     """The last commit of a group whose state the tag shows."""
+    key: str | None = None
+    """The idempotency key of the call that made the tag."""
+    fingerprint: str | None = None
+    """Distinguishes that call from another under the same key."""
 
     def columns(self) -> dict[str, Any]:
         created_at, actor = self.created_at, self.actor
         payload = {"commit_id": self.commit_id, "created_at": created_at, "actor_id": actor}
         if self.shows is not None:
             payload["shows"] = self.shows
+        if self.key is not None:
+            payload |= {IDEMPOTENCY_KEY: self.key, FINGERPRINT: self.fingerprint}
         return {"metadata": _json(payload)}
 
 
@@ -379,7 +385,8 @@ def _read_tag(record: Mapping[str, Any]) -> Row:
     name = str(record["object_id"]).removeprefix("graph_tag:")
     created_at = int(payload["created_at"])
     actor, shows = payload.get("actor_id"), payload.get("shows")
-    return TagRow(name, payload.get("commit_id"), created_at, actor, shows)
+    key, fingerprint = payload.get(IDEMPOTENCY_KEY), payload.get(FINGERPRINT)
+    return TagRow(name, payload.get("commit_id"), created_at, actor, shows, key, fingerprint)
 
 
 def _read_schema(record: Mapping[str, Any]) -> Row:

@@ -24,12 +24,13 @@ from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.snapshot import Snapshot
 from omnigraph.commit.store import GraphStore, detect_branch_deletion
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
-from omnigraph.errors import Conflict, InputError, OmniGraphError
+from omnigraph.errors import BranchNotFound, Conflict, InputError, OmniGraphError
 from omnigraph.lang.schema.catalog import Catalog
 from omnigraph.logs import logger
 from omnigraph.merge.bases import Ancestry, AncestryGap, MergeState, common_state
 from omnigraph.merge.conflicts import Choice, Conflicts, Resolution
 from omnigraph.merge.plan import MergePlan, changed_tables, plan_merge, stage_merge
+from omnigraph.merge.repeats import MergeKey, RecordedMerge, find_merge, recorded_report
 from omnigraph.records import dataclass
 from omnigraph.representation import brief, counts_html
 from omnigraph.write.row_security import with_incident_edges
@@ -93,6 +94,8 @@ class MergeOptions:
     delete_branch: bool = False
     require_view: Callable[[str | None, Iterable[str]], None] | None = None
     """Raises unless the actor sees all rows of some tables on a branch."""
+    key: MergeKey | None = None
+    """Under which it is committed once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class _Merge:
             version, does_something = target.manifest_version, bool(plan.deltas or plan.conflicts)
             report = replace(report, version=version, conflicts=plan.conflicts)
         else:
+            key = self._options.key
             request = WriteRequest(
                 kind,
                 into,
@@ -164,18 +168,30 @@ class _Merge:
                 self._prepare,
                 actor=self._options.actor,
                 merged_parent=head,
+                idempotency_key=None if key is None else key.key,
+                fingerprint=None if key is None else key.fingerprint,
                 schema_hash=self._catalog.schema_hash,
             )
             receipt = commit_write(self._store, request)
+            if key is not None and receipt.commit_id is not None:
+                # Maybe that of a call at the same time, which was faster.
+                first = find_merge(self._store, into, key)
+                return report if first is None else _first_report(first, *self._names)
             does_something = receipt.commit_id is not None
             report = replace(report, version=receipt.version, commit_id=receipt.commit_id)
         return replace(
             report,
-            outcome=Outcome.MERGED if does_something else Outcome.UP_TO_DATE,
+            outcome=self.outcome if does_something else Outcome.UP_TO_DATE,
             base=self.base.commit,
             tables=self._counts,
             resolved=dict(self._resolution.used),
         )
+
+    @property
+    def outcome(self) -> Outcome:
+        """That of a merge that makes a commit."""
+        is_ahead = self._find_base is not None and self.base.commit == self.base.onto
+        return Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED
 
     def _make_plan(self, target: Snapshot) -> MergePlan:
         self._resolution = Resolution(self._options.resolve)
@@ -217,6 +233,8 @@ class _Merge:
             merge["resolved"] = dict(self._resolution.used)
         if self.base.lineage is not None:
             merge |= self.base.lineage.to_json()
+        if self._options.key is not None:
+            merge |= recorded_report(self.outcome.value, self.base.commit, plan.counts)
         extra = {**self._extra, MERGE: merge} if merge else self._extra
         staged = stage_merge(view, plan.deltas, plan.located)
         # A merge is recorded even if it changes no row, unless another process did it meanwhile.
@@ -237,21 +255,62 @@ def merge_branches(
     with _guard:
         # This process runs one merge at a time into a branch.
         lock = _locks.setdefault((store.root.uri, into), threading.Lock())
-    with lock, detect_branch_deletion(store, from_branch, into):
-        report, head = _merge(store, catalog, from_branch, into, options)
+    with lock, detect_branch_deletion(store, into):
+        # Before the source is looked for: the first call may have deleted it.
+        first = _first(store, catalog, {from_branch, into}, into, options)
+    if first is not None:
+        report = _first_report(first, branch_label(from_branch), branch_label(into))
+        head = first.head or ""
+    else:
+        with lock, detect_branch_deletion(store, from_branch, into):
+            report, head = _merge(store, catalog, from_branch, into, options)
     if options.delete_branch and not options.dry_run and from_branch is not None:
-        error = _delete_branch(store, from_branch, head)
+        error = _delete_branch(store, from_branch, head, may_be_gone=first is not None)
         report = replace(report, branch_deleted=error is None, branch_delete_error=error)
     return report
 
 
-def _delete_branch(store: GraphStore, branch: str, head: str) -> str | None:
+def _first(
+    store: GraphStore,
+    catalog: Catalog,
+    branches: Iterable[str | None],
+    into: str | None,
+    options: MergeOptions,
+) -> RecordedMerge | None:
+    """What a call under the same key has done before, as far as the actor may know it."""
+    if options.key is None or options.dry_run:
+        return None
+    first = find_merge(store, into, options.key)
+    if first is not None and options.require_view is not None:
+        for branch in branches:
+            options.require_view(branch, with_incident_edges(catalog, first.tables))
+    return first
+
+
+def _first_report(first: RecordedMerge, source: str, target: str) -> MergeReport:
+    return MergeReport(
+        Outcome(first.outcome),
+        source,
+        target,
+        first.base,
+        first.commit_id,
+        first.version,
+        first.tables,
+        resolved=first.resolved,
+    )
+
+
+def _delete_branch(
+    store: GraphStore, branch: str, head: str, *, may_be_gone: bool = False
+) -> str | None:
     """Delete a merged branch, unless it has commits after ``head``; never fails the merge.
 
     Returns the reason if it was not deleted.
     """
     try:
         Branches(store).delete(branch, head=head)
+    except BranchNotFound as error:
+        return None if may_be_gone else error.message
     except OmniGraphError as error:
         _LOG.warning("branch '%s' is merged, but was not deleted: %s", branch, error)
         return error.message
@@ -278,8 +337,9 @@ def _merge(
     report = merge.run(WriterKind.BRANCH_MERGE, target, head)
     if report.commit_id is None and not options.dry_run:
         return replace(up_to_date, version=report.version), head
-    is_ahead = merge.base.commit == merge.base.onto
-    return replace(report, outcome=Outcome.FAST_FORWARD if is_ahead else Outcome.MERGED), head
+    if options.dry_run:
+        report = replace(report, outcome=merge.outcome)
+    return report, head
 
 
 def _find_base(
@@ -311,6 +371,9 @@ def revert_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
     """Undo the changes of a commit by a new commit; later changes are kept."""
+    first = _first_replay(store, catalog, commit_id, branch, options)
+    if first is not None:
+        return first
     before, after, ids = _change_of(store, commit_id)
     return _replay(store, catalog, (after, before, ids), branch, options, {REVERTS: commit_id})
 
@@ -319,8 +382,21 @@ def pick_commit(
     store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
 ) -> MergeReport:
     """Apply the changes of a commit of any branch to a branch, by a new commit."""
+    first = _first_replay(store, catalog, commit_id, branch, options)
+    if first is not None:
+        return first
     change = _change_of(store, commit_id)
     return _replay(store, catalog, change, branch, options, {PICKS: commit_id})
+
+
+def _first_replay(
+    store: GraphStore, catalog: Catalog, commit_id: str, branch: str, options: MergeOptions
+) -> MergeReport | None:
+    """The report of a call under the same key; its commit may be gone from the history by now."""
+    into = normal_branch(branch)
+    with detect_branch_deletion(store, into):
+        first = _first(store, catalog, {into}, into, options)
+    return None if first is None else _first_report(first, commit_id, branch_label(into))
 
 
 _CommitChange: TypeAlias = tuple[Snapshot, Snapshot, WrittenIds | None]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from omnigraph.argument_checks import Location, public
 from omnigraph.errors import InputError, PolicyDenied, PolicyInvalid
@@ -103,6 +104,10 @@ class Policy:
         ('ana',)
         """
         return cls.parse(_text_of(path), name=str(path), scope=scope)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = partial(Policy, name=self.name, scope=self.scope, digest=self.digest)
+        return made, (self._bundle,)
 
     @property
     def actors(self) -> tuple[str, ...]:

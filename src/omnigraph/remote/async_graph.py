@@ -412,6 +412,7 @@ class AsyncRemoteGraph:
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
         delete_branch: bool = False,
+        idempotency_key: Label | None = None,
     ) -> omnigraph.MergeReport:
         """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
 
@@ -422,7 +423,12 @@ class AsyncRemoteGraph:
         from omnigraph.remote import history_documents, history_requests
 
         request = history_requests.merge(
-            source, into, resolve, dry_run=dry_run, delete_branch=delete_branch
+            source,
+            into,
+            resolve,
+            dry_run=dry_run,
+            delete_branch=delete_branch,
+            idempotency_key=idempotency_key,
         )
         return await self._calls.send(request, history_documents.merge_report)
 
@@ -434,6 +440,7 @@ class AsyncRemoteGraph:
         *,
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
+        idempotency_key: Label | None = None,
     ) -> omnigraph.MergeReport:
         """Undo the changes of a commit by a new commit; later changes are kept.
 
@@ -441,7 +448,7 @@ class AsyncRemoteGraph:
             MergeConflicts: a row was changed again since.
             NotFound: the commit or branch does not exist.
         """
-        return await self._replay("revert", commit, branch, resolve, dry_run)
+        return await self._replay("revert", commit, branch, resolve, dry_run, idempotency_key)
 
     @public
     async def cherry_pick(
@@ -451,6 +458,7 @@ class AsyncRemoteGraph:
         *,
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
+        idempotency_key: Label | None = None,
     ) -> omnigraph.MergeReport:
         """Apply the changes of a commit of any branch to a branch, by a new commit.
 
@@ -458,12 +466,20 @@ class AsyncRemoteGraph:
             MergeConflicts: the branch changed the same values.
             NotFound: the commit or branch does not exist.
         """
-        return await self._replay("cherry-pick", commit, branch, resolve, dry_run)
+        return await self._replay("cherry-pick", commit, branch, resolve, dry_run, idempotency_key)
 
     async def _replay(
-        self, operation: str, commit: str, branch: str, resolve: omnigraph.Resolve, dry_run: bool
+        self,
+        operation: str,
+        commit: str,
+        branch: str,
+        resolve: omnigraph.Resolve,
+        dry_run: bool,
+        key: str | None,
     ) -> omnigraph.MergeReport:
         from omnigraph.remote import history_documents, history_requests
 
-        request = history_requests.replay(operation, commit, branch, resolve, dry_run=dry_run)
+        request = history_requests.replay(
+            operation, commit, branch, resolve, dry_run=dry_run, idempotency_key=key
+        )
         return await self._calls.send(request, history_documents.merge_report)

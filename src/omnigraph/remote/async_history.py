@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import omnigraph
-from omnigraph.api.arguments import public
+from omnigraph.api.arguments import Label, public
 from omnigraph.commit.commits import Tag
 from omnigraph.merge.feed import BEGINNING, NOW
 from omnigraph.remote import history_documents as history
@@ -148,7 +148,13 @@ class AsyncRemoteTags:
 
     @public
     async def create(
-        self, name: str, commit: str | None = None, *, branch: str = "main", move: bool = False
+        self,
+        name: str,
+        commit: str | None = None,
+        *,
+        branch: str = "main",
+        move: bool = False,
+        idempotency_key: Label | None = None,
     ) -> Tag:
         """Tag a commit, by default the newest of a branch.
 
@@ -156,7 +162,9 @@ class AsyncRemoteTags:
             AlreadyExists: the tag exists and ``move`` is not set.
             NotFound: the commit or branch does not exist.
         """
-        request = asking.create_tag(name, commit, branch, move=move)
+        request = asking.create_tag(
+            name, commit, branch, move=move, idempotency_key=idempotency_key
+        )
         return await self._calls.send(request, history.tag)
 
     @public

@@ -324,6 +324,7 @@ class RemoteGraph(RemoteReads):
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
         delete_branch: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
         """Merge the changes of a branch into another, in one commit; a conflict refuses all of it.
@@ -338,7 +339,12 @@ class RemoteGraph(RemoteReads):
 
         refuse_arguments("merge", actor=actor)
         request = history_requests.merge(
-            source, into, resolve, dry_run=dry_run, delete_branch=delete_branch
+            source,
+            into,
+            resolve,
+            dry_run=dry_run,
+            delete_branch=delete_branch,
+            idempotency_key=idempotency_key,
         )
         return self.calls.send(request, history_documents.merge_report)
 
@@ -350,6 +356,7 @@ class RemoteGraph(RemoteReads):
         *,
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
         """Undo the changes of a commit by a new commit; later changes are kept.
@@ -359,7 +366,7 @@ class RemoteGraph(RemoteReads):
             NotFound: the commit or branch does not exist.
         """
         refuse_arguments("revert", actor=actor)
-        return self._replay("revert", commit, branch, resolve, dry_run)
+        return self._replay("revert", commit, branch, resolve, dry_run, idempotency_key)
 
     @public
     def cherry_pick(
@@ -369,6 +376,7 @@ class RemoteGraph(RemoteReads):
         *,
         resolve: omnigraph.Resolve = None,
         dry_run: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> omnigraph.MergeReport:
         """Apply the changes of a commit of any branch to a branch, by a new commit.
@@ -378,12 +386,20 @@ class RemoteGraph(RemoteReads):
             NotFound: the commit or branch does not exist.
         """
         refuse_arguments("cherry_pick", actor=actor)
-        return self._replay("cherry-pick", commit, branch, resolve, dry_run)
+        return self._replay("cherry-pick", commit, branch, resolve, dry_run, idempotency_key)
 
     def _replay(
-        self, operation: str, commit: str, branch: str, resolve: omnigraph.Resolve, dry_run: bool
+        self,
+        operation: str,
+        commit: str,
+        branch: str,
+        resolve: omnigraph.Resolve,
+        dry_run: bool,
+        key: str | None,
     ) -> omnigraph.MergeReport:
         from omnigraph.remote import history_documents, history_requests
 
-        request = history_requests.replay(operation, commit, branch, resolve, dry_run=dry_run)
+        request = history_requests.replay(
+            operation, commit, branch, resolve, dry_run=dry_run, idempotency_key=key
+        )
         return self.calls.send(request, history_documents.merge_report)

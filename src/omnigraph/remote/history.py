@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
-from omnigraph.api.arguments import Actor, Location, public
+from omnigraph.api.arguments import Actor, Label, Location, public
 from omnigraph.client.http import NoResponse
 from omnigraph.client.server import no_response
 from omnigraph.commit.commits import Tag
@@ -204,6 +204,7 @@ class RemoteTags:
         *,
         branch: str = "main",
         move: bool = False,
+        idempotency_key: Label | None = None,
         actor: Actor | None = None,
     ) -> Tag:
         """Tag a commit, by default the newest of a branch. Cleanup keeps tagged states.
@@ -214,7 +215,10 @@ class RemoteTags:
             InputError: the name is invalid.
         """
         refuse_arguments("tags.create", actor=actor)
-        return self._calls.send(asking.create_tag(name, commit, branch, move=move), history.tag)
+        request = asking.create_tag(
+            name, commit, branch, move=move, idempotency_key=idempotency_key
+        )
+        return self._calls.send(request, history.tag)
 
     @public
     def delete(self, name: str, *, actor: Actor | None = None) -> None:

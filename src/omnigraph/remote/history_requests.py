@@ -12,7 +12,7 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.merge.conflicts import choices_of
 from omnigraph.merge.run import Resolve
-from omnigraph.remote.requests import NDJSON, plain, plain_params
+from omnigraph.remote.requests import NDJSON, conditions, plain, plain_params
 
 EVENT_STREAM = "text/event-stream"
 LONGEST_WAIT = 25.0
@@ -84,22 +84,36 @@ def blame(type_name: str, entity_id: str, branch: str) -> ServerRequest:
 
 
 def merge(
-    source: str, target: str, resolve: Resolve, *, dry_run: bool, delete_branch: bool
+    source: str,
+    target: str,
+    resolve: Resolve,
+    *,
+    dry_run: bool,
+    delete_branch: bool,
+    idempotency_key: str | None = None,
 ) -> ServerRequest:
     """A merge of one branch into another, or its preview."""
     body: dict[str, Any] = {"source": _branch(source), "target": _branch(target)}
     if delete_branch:
         body["delete_branch"] = True
     body |= _merge_options(resolve, dry_run)
-    return ServerRequest("POST", ("branches", "merge"), body=body, changes=True)
+    headers = conditions(None, idempotency_key)
+    return ServerRequest("POST", ("branches", "merge"), body=body, headers=headers, changes=True)
 
 
 def replay(
-    operation: str, commit: str, branch: str, resolve: Resolve, *, dry_run: bool
+    operation: str,
+    commit: str,
+    branch: str,
+    resolve: Resolve,
+    *,
+    dry_run: bool,
+    idempotency_key: str | None = None,
 ) -> ServerRequest:
     """A commit to revert or to apply."""
     body = {"commit": commit, "branch": _branch(branch), **_merge_options(resolve, dry_run)}
-    return ServerRequest("POST", (operation,), body=body, changes=True)
+    headers = conditions(None, idempotency_key)
+    return ServerRequest("POST", (operation,), body=body, headers=headers, changes=True)
 
 
 def _merge_options(resolve: Resolve, dry_run: bool) -> dict[str, Any]:
@@ -116,11 +130,19 @@ def list_tags() -> ServerRequest:
     return ServerRequest("GET", ("tags",))
 
 
-def create_tag(name: str, commit: str | None, branch: str, *, move: bool) -> ServerRequest:
+def create_tag(
+    name: str,
+    commit: str | None,
+    branch: str,
+    *,
+    move: bool,
+    idempotency_key: str | None = None,
+) -> ServerRequest:
     """A new tag."""
     source = {"branch": _branch(branch)} if commit is None else {"commit": commit}
     body = {"name": name, "move": move, **source}
-    return ServerRequest("POST", ("tags",), body=body, changes=True)
+    headers = conditions(None, idempotency_key)
+    return ServerRequest("POST", ("tags",), body=body, headers=headers, changes=True)
 
 
 def delete_tag(name: str) -> ServerRequest:

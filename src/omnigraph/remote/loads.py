@@ -8,7 +8,7 @@ from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.remote import documents, jobs, requests
 from omnigraph.remote.calls import RemoteCalls
 from omnigraph.remote.load_bodies import LoadBody, counted, started
-from omnigraph.remote.unserved import refuse_arguments, refuse_engine
+from omnigraph.remote.unserved import refuse_arguments
 
 if TYPE_CHECKING:
     import omnigraph
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 LARGEST = 32 << 20
-"""Files up to this size are loaded by one request, larger ones by a job of the server."""
+"""Files up to this size are loaded by one request, larger ones by a job of the server, as is every
+load on Spark."""
 
 
 class ServedLoad(NamedTuple):
@@ -51,8 +52,11 @@ def load(
     from omnigraph.write.load.job import LoadMode
 
     refuse_arguments("load", **refused)
-    refuse_engine("load", engine, spark)
-    options = requests.load_options(dry_run, strict_properties, max_rejects, indexes=indexes)
+    refuse_arguments("load", spark=spark)
+    is_on_spark = engine == "spark"
+    options = requests.load_options(
+        dry_run, strict_properties, max_rejects, indexes=indexes, is_on_spark=is_on_spark
+    )
     body = LoadBody(calls.catalog, format, types)
     size = body.total(data)
     pieces = counted(started(body.pieces(data)), size, on_progress)
@@ -60,7 +64,7 @@ def load(
         pieces, LoadMode(mode).value, branch, from_branch, options, if_commit, idempotency_key
     )
     with body.naming(data):
-        if size <= LARGEST:
+        if size <= LARGEST and not is_on_spark:
             return calls.send(request, _served)
         result = jobs.run(calls, jobs.preferred(request), on_progress)
     with documents.decoding(calls.connection.base):

@@ -21,7 +21,7 @@ from omnigraph.errors import InputError
 from omnigraph.progress import OnProgress
 from omnigraph.remote import jobs
 from omnigraph.remote.documents import decoding
-from omnigraph.remote.unserved import not_served, refuse_arguments, refuse_engine
+from omnigraph.remote.unserved import not_served, refuse_arguments
 
 if TYPE_CHECKING:
     from omnigraph.remote.calls import RemoteCalls
@@ -42,8 +42,14 @@ def report_request(
     return ServerRequest("GET", segments, {k: v for k, v in wanted.items() if v is not None})
 
 
-def optimize_request(branch: str, if_needed: bool) -> ServerRequest:
-    return jobs.start("maintenance", "optimize", body={"branch": branch, "if_needed": if_needed})
+def optimize_request(branch: str, if_needed: bool, engine: Engine = "auto") -> ServerRequest:
+    body = {"branch": branch, "if_needed": if_needed, "engine": _chosen(engine)}
+    return jobs.start("maintenance", "optimize", body=body)
+
+
+def _chosen(engine: Engine) -> str | None:
+    """The engine of a job, if it is not the one that a server has anyway."""
+    return engine if engine == "spark" else None
 
 
 def cleanup_request(
@@ -84,6 +90,7 @@ def fill_request(
     commit_rows: int | None,
     max_rows: int | None,
     max_failures: int,
+    engine: Engine = "auto",
 ) -> ServerRequest:
     body = {
         "types": None if types is None else list(types),
@@ -94,6 +101,7 @@ def fill_request(
         "commit_rows": commit_rows,
         "max_rows": max_rows,
         "max_failures": max_failures,
+        "engine": _chosen(engine),
     }
     return jobs.start("embeddings", "fill", body=body)
 
@@ -137,9 +145,8 @@ class RemoteMaintenance(_Reports):
             PolicyDenied: the token does not allow it.
             Cancelled: the job was cancelled.
         """
-        refuse_engine("maintenance.optimize", engine, spark)
-        refuse_arguments("maintenance.optimize", policy=policy, actor=actor)
-        request = optimize_request(branch, if_needed)
+        refuse_arguments("maintenance.optimize", spark=spark, policy=policy, actor=actor)
+        request = optimize_request(branch, if_needed, engine)
         return self._run(request, omnigraph.OptimizeReport, on_progress)
 
     @public
@@ -329,9 +336,9 @@ class RemoteEmbeddings(_Reports):
             PolicyDenied: the token does not allow it.
             NotServed: an argument was given that only an open graph takes.
         """
-        refuse_engine("embeddings.fill", engine, spark)
         refuse_arguments(
             "embeddings.fill",
+            spark=spark,
             rate=None if rate == RateLimit() else rate,
             batching=None if batching == Batching() else batching,
             resume=resume,
@@ -340,5 +347,5 @@ class RemoteEmbeddings(_Reports):
             actor=actor,
         )
         rows = commit_rows, max_rows, max_failures
-        request = fill_request(types, properties, branch, again, threads, *rows)
+        request = fill_request(types, properties, branch, again, threads, *rows, engine)
         return self._run(request, omnigraph.EmbeddingReport, on_progress)

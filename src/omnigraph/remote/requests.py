@@ -122,7 +122,12 @@ def load(
 
 
 def load_options(
-    dry_run: bool, strict_properties: bool, max_rejects: int | None, *, indexes: bool = False
+    dry_run: bool,
+    strict_properties: bool,
+    max_rejects: int | None,
+    *,
+    indexes: bool = False,
+    is_on_spark: bool = False,
 ) -> dict[str, str]:
     """The options of a load that differ from their defaults, as parameters of its address."""
     options = {
@@ -130,6 +135,7 @@ def load_options(
         "strict_properties": "true" if strict_properties else None,
         "max_rejects": None if max_rejects is None else str(max_rejects),
         "indexes": "true" if indexes else None,
+        "engine": "spark" if is_on_spark else None,
     }
     return {name: value for name, value in options.items() if value is not None}
 

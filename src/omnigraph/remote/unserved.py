@@ -61,5 +61,5 @@ def refuse_arguments(method: str, **given: object) -> None:
 
 
 def refuse_engine(method: str, engine: str, spark: object) -> None:
-    """Refuse to run something on Spark, which a server does not do."""
+    """Refuse to run a read on Spark: a server runs only jobs there."""
     refuse_arguments(method, spark=spark, engine=engine if engine == "spark" else None)

@@ -126,7 +126,6 @@ REASONS: dict[str, tuple[str, str]] = {
     "external_blob_source": ("424", "the Blob is stored at an address that is not served"),
     "headers_too_large": ("431", "there are too many headers, or they are too large"),
     "too_many_requests": ("429", "the actor has too many requests in flight"),
-    "spark_not_served": ("501", "the server does not run jobs on Spark"),
     "process_died": ("503", "of a job: the process that ran it ended"),
     "reload_unavailable": ("501", "this server cannot reload"),
     "graph_unavailable": ("503", "the graph cannot be opened at the moment; it is tried again"),

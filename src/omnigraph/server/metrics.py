@@ -24,6 +24,8 @@ _SECONDS = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),
 )
+_JOB_SECONDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
+JobOutcome: TypeAlias = Literal["succeeded", "failed", "cancelled", "died"]
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
@@ -114,6 +116,25 @@ class Metrics:
             ("outcome",),
             registry=registry,
         )
+        self._jobs_started = Counter(
+            "omnigraph_jobs_started", "Jobs that began to work.", ("kind",), registry=registry
+        )
+        self._jobs_ended = Counter(
+            "omnigraph_jobs_ended",
+            "Jobs that ended, also before they began.",
+            ("kind", "outcome"),
+            registry=registry,
+        )
+        self._jobs_running = Gauge(
+            "omnigraph_jobs_running", "Jobs that work.", ("kind",), registry=registry
+        )
+        self._job_seconds = Histogram(
+            "omnigraph_job_seconds",
+            "From the start of the work of a job to its end.",
+            ("kind",),
+            buckets=_JOB_SECONDS,
+            registry=registry,
+        )
         self._process = {
             name: Gauge(f"omnigraph_{name}", text, registry=registry)
             for name, text in (
@@ -183,6 +204,18 @@ class Metrics:
     def fetched_keys(self, outcome: Literal["ok", "failed"]) -> None:
         """The keys of the identity provider were fetched, or could not be."""
         self._key_fetches.labels(outcome).inc()
+
+    def job_started(self, kind: str) -> None:
+        """A job began to work."""
+        self._jobs_started.labels(kind).inc()
+        self._jobs_running.labels(kind).inc()
+
+    def job_ended(self, kind: str, outcome: JobOutcome, seconds: float | None) -> None:
+        """A job ended; without ``seconds`` it never worked here."""
+        self._jobs_ended.labels(kind, outcome).inc()
+        if seconds is not None:
+            self._jobs_running.labels(kind).dec()
+            self._job_seconds.labels(kind).observe(seconds)
 
     def on_collect(self, counts: Callable[[], Iterable[GraphCounts]]) -> None:
         """Call ``counts`` whenever the metrics are read, for what the graphs count themselves."""

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from starlette.types import ASGIApp
 
@@ -210,7 +210,7 @@ class ServerProcess:
         """Puts changed tokens, policies and graphs in force in all processes, or raises."""
         self.gather_metrics = gather_metrics
         """The metrics of all processes."""
-        self.jobs = JobExecutor(log)
+        self.jobs = JobExecutor(log, metrics)
         """The long work of this process; readers start none."""
         self.deployer = deployer
         """Applies configurations to the cluster that is served; none on a server of a store."""
@@ -256,6 +256,10 @@ class CurrentGate:
         policy = self._access().policy_of(self._graph_id)
         return "" if policy is None else policy.digest
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In another process it asks the policy that is in force now."""
+        return _gate_of_today, (self._graph_id, self._access())
+
     def view(self, actor: Identity | None, branch: str, catalog: Catalog) -> View:
         """What the actor sees of a branch."""
         return self._access().view(self._graph_id, actor, branch, catalog)
@@ -279,3 +283,7 @@ class CurrentGate:
                 decision.message,
                 details={"action": action, "branch": branch, "target": target},
             )
+
+
+def _gate_of_today(graph_id: str, access: Decisions) -> CurrentGate:
+    return CurrentGate(graph_id, lambda: access)

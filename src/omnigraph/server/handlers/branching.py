@@ -18,9 +18,9 @@ from omnigraph.server.errors import RequestRefused
 from omnigraph.server.handlers.reading import MAIN
 from omnigraph.server.handlers.states import rights_of
 from omnigraph.server.handlers.writing import (
-    IDEMPOTENCY_KEY,
     IF_COMMIT,
     commit_output,
+    conditions_of,
     note_commit,
 )
 from omnigraph.server.models.requests import BranchCreateRequest, BranchMergeRequest, CommitFilter
@@ -73,7 +73,7 @@ def authorize_merge(call: Call) -> None:
 def merge_branches(call: Call) -> Reply:
     """Merge a branch; deleting it afterwards has a right of its own, and may fail alone."""
     request: BranchMergeRequest = call.body
-    refuse_conditions(call)
+    key = only_key_of(call)
     is_preview = request.dry_run or False
     merge = partial(
         call.graph.merge,
@@ -81,6 +81,7 @@ def merge_branches(call: Call) -> Reply:
         request.target or MAIN,
         resolve=request.resolve,
         dry_run=is_preview,
+        idempotency_key=key,
     )
     denied = None
     if request.delete_branch and not is_preview:
@@ -100,16 +101,16 @@ def merge_branches(call: Call) -> Reply:
     return Reply.json(output, headers=note_commit(call, report.commit_id))
 
 
-def refuse_conditions(call: Call) -> None:
-    """Refuse conditions that would be ignored: a client relies on them when it repeats a write."""
-    for name in (IDEMPOTENCY_KEY, IF_COMMIT):
-        if call.headers.all(name):
-            raise RequestRefused(
-                400,
-                "condition_not_supported",
-                f"this operation does not take the header '{name}'",
-                hint="repeating it is safe: what has been merged is not merged again",
-            )
+def only_key_of(call: Call) -> str | None:
+    """The idempotency key of a write that takes no other condition; refuses one."""
+    if call.headers.all(IF_COMMIT):
+        raise RequestRefused(
+            400,
+            "condition_not_supported",
+            f"this operation does not take the header '{IF_COMMIT}'",
+            hint="preview it with dry_run, and give an Idempotency-Key to repeat it",
+        )
+    return conditions_of(call).idempotency_key
 
 
 def merge_output(call: Call, report: MergeReport, *, is_preview: bool) -> BranchMergeOutput:

@@ -12,7 +12,7 @@ from omnigraph.api.snapshot import GraphSnapshot, diff_snapshots
 from omnigraph.commit.commits import Tag
 from omnigraph.merge.change_filter import ChangeFilter
 from omnigraph.server.calls import Call, Reply
-from omnigraph.server.handlers.branching import merge_output, refuse_conditions
+from omnigraph.server.handlers.branching import merge_output, only_key_of
 from omnigraph.server.handlers.reading import MAIN
 from omnigraph.server.handlers.states import (
     authorize_name,
@@ -93,12 +93,16 @@ def cherry_pick(call: Call) -> Reply:
 
 def _replay(call: Call, *, is_revert: bool) -> Reply:
     request: ReplayRequest = call.body
-    refuse_conditions(call)
+    key = only_key_of(call)
     require_commit(call, request.commit)
     replay = call.graph.revert if is_revert else call.graph.cherry_pick
     is_preview = request.dry_run or False
     report = replay(
-        request.commit, request.branch or MAIN, resolve=request.resolve, dry_run=is_preview
+        request.commit,
+        request.branch or MAIN,
+        resolve=request.resolve,
+        dry_run=is_preview,
+        idempotency_key=key,
     )
     output = merge_output(call, report, is_preview=is_preview)
     return Reply.json(output, headers=note_commit(call, report.commit_id))
@@ -122,11 +126,15 @@ def authorize_create_tag(call: Call) -> None:
 def create_tag(call: Call) -> Reply:
     """Tag a commit."""
     request: TagCreateRequest = call.body
-    refuse_conditions(call)
+    key = only_key_of(call)
     if request.commit is not None:
         require_commit(call, request.commit)
     tag = call.graph.tags.create(
-        request.name, request.commit, branch=request.branch or MAIN, move=request.move or False
+        request.name,
+        request.commit,
+        branch=request.branch or MAIN,
+        move=request.move or False,
+        idempotency_key=key,
     )
     return Reply.json(_tag(tag))
 

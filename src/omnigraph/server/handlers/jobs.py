@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from omnigraph.server.calls import RESPOND_ASYNC, Call, Reply, prefers_async
-from omnigraph.server.jobs.executor import NewJob, RunningJob
+from omnigraph.server.jobs.executor import NewJob
+from omnigraph.server.jobs.in_process import run_in_process
+from omnigraph.server.jobs.process_work import ProcessWork
 from omnigraph.server.jobs.records import JobRecord, JobRecords, missing_job
+from omnigraph.server.jobs.running import RunningJob
 from omnigraph.server.jobs.states import current_state
 from omnigraph.server.models.jobs import JobFilter, JobListOutput, JobOutput
 
@@ -35,6 +38,21 @@ def start_job(
     if prefers_async(call.headers):
         headers.append(("preference-applied", RESPOND_ASYNC))
     return Reply.json(JobOutput.of(record), 202, tuple(headers))
+
+
+def runs_on_spark(engine: str | None) -> bool:
+    """Whether a job runs on Spark, which must be asked for; refused where it is not installed."""
+    if engine != "spark":
+        return False
+    from omnigraph.spark.session.engine import require_pyspark
+
+    require_pyspark()
+    return True
+
+
+def run_on_spark(call: Call, job: RunningJob, work: ProcessWork) -> Any:
+    """Run the work of a job on Spark, in a process of its own, as the actor of the call."""
+    return run_in_process(job, call.graph, work, call.process.state.config.log)
 
 
 def authorize_jobs(call: Call) -> None:

@@ -14,10 +14,10 @@ from omnigraph.api.row_access import require_whole_view
 from omnigraph.errors import InputError
 from omnigraph.maintain.cleanup.retention import cleanup_policy
 from omnigraph.server.calls import Call, Reply
-from omnigraph.server.errors import RequestRefused
-from omnigraph.server.handlers.jobs import start_job
+from omnigraph.server.handlers.jobs import run_on_spark, runs_on_spark, start_job
 from omnigraph.server.handlers.reading import MAIN
-from omnigraph.server.jobs.executor import RunningJob
+from omnigraph.server.jobs.process_work import FillWork, OptimizeWork
+from omnigraph.server.jobs.running import RunningJob
 from omnigraph.server.models.jobs import (
     CleanupRequest,
     FillRequest,
@@ -84,9 +84,11 @@ def optimize(call: Call) -> Reply:
     """Compact a branch, and complete its indexes."""
     request: OptimizeRequest = call.body
     branch = _checked(call, request.branch)
-    _refuse_spark(request.engine)
+    is_on_spark = runs_on_spark(request.engine)
 
     def work(job: RunningJob) -> Any:
+        if is_on_spark:
+            return run_on_spark(call, job, OptimizeWork(branch, request.if_needed))
         return call.graph.maintenance.optimize(
             branch,
             engine="local",
@@ -170,18 +172,24 @@ def fill_embeddings(call: Call) -> Reply:
     """Embed the texts of rows without a vector."""
     request: FillRequest = call.body
     branch = _checked(call, request.branch)
-    _refuse_spark(request.engine)
+    is_on_spark = runs_on_spark(request.engine)
+    options: dict[str, Any] = {
+        "again": request.again,
+        "threads": request.threads or _THREADS,
+        "commit_rows": request.commit_rows,
+        "max_rows": request.max_rows,
+        "max_failures": request.max_failures,
+    }
 
     def work(job: RunningJob) -> Any:
+        if is_on_spark:
+            spread = FillWork(request.types, request.properties, branch, options)
+            return run_on_spark(call, job, spread)
         return call.graph.embeddings.fill(
             request.types,
             request.properties,
             branch,
-            again=request.again,
-            threads=request.threads or _THREADS,
-            commit_rows=request.commit_rows,
-            max_rows=request.max_rows,
-            max_failures=request.max_failures,
+            **options,
             engine="local",
             cancel=job.cancel,
             on_progress=job.on_progress,
@@ -196,16 +204,6 @@ def _checked(call: Call, branch: str | None) -> str:
     snapshot = call.graph.snapshot(name)
     require_whole_view(call.graph._handle, call.actor, "admin", name, snapshot.catalog)
     return name
-
-
-def _refuse_spark(engine: str | None) -> None:
-    if engine == "spark":
-        raise RequestRefused(
-            501,
-            "spark_not_served",
-            "this server does not run jobs on Spark",
-            hint="leave out the engine",
-        )
 
 
 def _options(request: msgspec.Struct) -> dict[str, Any]:

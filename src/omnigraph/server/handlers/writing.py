@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import io
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import IO, Any
 
 from msgspec import UNSET
 
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.receipts import LoadReceipt, Receipt
-from omnigraph.errors import (
-    BranchNotFound,
-    OmniGraphError,
-    PolicyDenied,
-)
+from omnigraph.errors import BranchNotFound, InputError, OmniGraphError, PolicyDenied
 from omnigraph.identity import key_of_actor
 from omnigraph.progress import OnProgress
 from omnigraph.records import dataclass
 from omnigraph.server.bodies import SpooledBody
 from omnigraph.server.calls import Call, Headers, Reply
 from omnigraph.server.errors import RequestRefused
-from omnigraph.server.handlers.jobs import start_job
+from omnigraph.server.handlers.jobs import run_on_spark, runs_on_spark, start_job
 from omnigraph.server.handlers.reading import MAIN
 from omnigraph.server.handlers.states import rights_of
-from omnigraph.server.jobs.executor import RunningJob
+from omnigraph.server.jobs.process_work import LoadWork
+from omnigraph.server.jobs.running import RunningJob
 from omnigraph.server.models.requests import IngestRequest, LoadParameters, SchemaApplyRequest
 from omnigraph.server.models.responses import (
     ChangeOutput,
@@ -204,7 +205,7 @@ def ingest(call: Call) -> Reply:
 def _ingest(call: Call, *, is_frozen: bool) -> Reply:
     request: IngestRequest = call.body
     data = io.BytesIO(request.data.encode("utf-8", "surrogatepass"))
-    receipt = _run_load(call, data)
+    receipt = _run_load(call, partial(_load_here, call, data))
     output = IngestOutput(
         call.uri,
         receipt.branch,
@@ -221,14 +222,23 @@ def _ingest(call: Call, *, is_frozen: bool) -> Reply:
 
 def load_ndjson(call: Call) -> Reply:
     """Load the lines of the body; as a job, if the client prefers not to wait."""
+    is_on_spark = runs_on_spark(call.query.engine)
     if not isinstance(call.body, SpooledBody):
-        receipt = _run_load(call, io.BytesIO(call.body))
+        if is_on_spark:
+            raise InputError("a load on Spark is a job", hint="send `Prefer: respond-async`")
+        receipt = _run_load(call, partial(_load_here, call, io.BytesIO(call.body)))
         return Reply.json(_load_output(call, receipt), headers=commit_headers(call, receipt))
     target, body = _target_of(call), call.body
     conditions_of(call)
+    if is_on_spark:
+        _refuse_far_spark(call)
 
     def work(job: RunningJob) -> LoadOutput:
-        return _load_output(call, _run_load(call, body.file, job.on_progress))
+        if is_on_spark:
+            run: _Loading = partial(_load_on_spark, call, body, job)
+        else:
+            run = partial(_load_here, call, body.file, on_progress=job.on_progress)
+        return _load_output(call, _run_load(call, run))
 
     options = {"mode": target.mode.value, "from": target.base, "bytes": body.size}
     reply = start_job(call, "load", target.branch, options, work, body.file.close)
@@ -280,25 +290,63 @@ def _build_indexes(call: Call, receipt: LoadReceipt) -> int:
     return len(report.built)
 
 
-def _run_load(call: Call, data: IO[bytes], on_progress: OnProgress | None = None) -> LoadReceipt:
+_Loading = Callable[[_Target, dict[str, Any]], LoadReceipt]
+"""Loads the body to a target, with options of ``Graph.load``."""
+
+
+def _load_here(
+    call: Call,
+    data: IO[bytes],
+    target: _Target,
+    options: dict[str, Any],
+    on_progress: OnProgress | None = None,
+) -> LoadReceipt:
+    return call.graph.load(
+        data,
+        target.mode,
+        target.branch,
+        target.base,
+        format="ndjson",
+        engine="local",
+        **options,
+        on_progress=on_progress,
+    )
+
+
+def _load_on_spark(
+    call: Call, body: SpooledBody, job: RunningJob, target: _Target, options: dict[str, Any]
+) -> LoadReceipt:
+    # The file has no name, but every process of this user can open it here while the job runs.
+    path = f"/proc/{os.getpid()}/fd/{body.file.fileno()}"
+    work = LoadWork(path, target.mode, target.branch, target.base, options)
+    receipt: LoadReceipt = run_on_spark(call, job, work)
+    return receipt
+
+
+def _refuse_far_spark(call: Call) -> None:
+    """The body is a file of this machine, which workers elsewhere cannot read."""
+    from omnigraph.spark import SparkConfig
+
+    if not SparkConfig.from_options(call.graph._handle.settings.spark_options()).is_local:
+        raise InputError(
+            "this server runs Spark on other machines, which cannot read the body of a request",
+            hint="leave out the engine, or load the files where Spark can read them",
+        )
+
+
+def _run_load(call: Call, run: _Loading) -> LoadReceipt:
     target, conditions = _target_of(call), conditions_of(call)
     denied = None
     if target.base is not None:
         # Without this right the load may still write to a branch that exists.
         denied = call.allows("branch_create", target.base, target.branch)
+    options = {
+        **_checks(call.query),
+        "if_commit": conditions.if_commit,
+        "idempotency_key": conditions.idempotency_key,
+    }
     try:
-        return call.graph.load(
-            data,
-            target.mode,
-            target.branch,
-            None if denied is not None else target.base,
-            format="ndjson",
-            engine="local",
-            **_checks(call.query),
-            if_commit=conditions.if_commit,
-            idempotency_key=conditions.idempotency_key,
-            on_progress=on_progress,
-        )
+        return run(target if denied is None else replace(target, base=None), options)
     except BranchNotFound as error:
         if denied is not None:
             raise denied from error

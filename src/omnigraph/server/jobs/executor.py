@@ -1,5 +1,7 @@
 """Runs jobs in threads of the process that writes, and keeps their records.
 
+The thread of a job on Spark follows a process of its own, see ``in_process``.
+
 A few run at a time, a bounded number waits. A job is cancelled at its next safe point: where it
 reports progress, before it has committed. When the server ends, jobs that wait are cancelled at
 once, and running ones are asked to stop; what they have committed stays.
@@ -21,22 +23,19 @@ from omnigraph.commit.job_ids import commits_of_job, working_for
 from omnigraph.commit.names import normal_branch
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import Cancelled, OmniGraphError
-from omnigraph.progress import Progress
-from omnigraph.read.limits import Cancel
 from omnigraph.records import dataclass
 from omnigraph.server.admission import Overloaded
+from omnigraph.server.jobs.in_process import ProcessLost
 from omnigraph.server.jobs.owners import this_process
-from omnigraph.server.jobs.records import JobProgress, JobRecord, JobRecords, JobStatus
-from omnigraph.server.jobs.states import WITHOUT_COMMIT, current_state, error_of
+from omnigraph.server.jobs.records import JobRecord, JobRecords, JobStatus
+from omnigraph.server.jobs.running import RunningJob
+from omnigraph.server.jobs.states import WITHOUT_COMMIT, current_state, died, error_of, landed
 from omnigraph.server.lanes import draining
+from omnigraph.server.metrics import JobOutcome, Metrics
 from omnigraph.server.request_log import ERROR, RequestLog
 
 MOST_RUNNING = 2
 MOST_QUEUED = 32
-_WRITE_SECONDS = 0.5
-"""The shortest time between two records of progress."""
-_BEAT_SECONDS = 10.0
-"""The longest time between two records of a running job."""
 _LOOK_SECONDS = 1.0
 
 
@@ -53,76 +52,17 @@ class NewJob:
     """Called when the job has ended, however it ended."""
 
 
-class RunningJob:
-    """A job of this process."""
-
-    def __init__(self, records: JobRecords, record: JobRecord) -> None:
-        self._records = records
-        self._lock = threading.Lock()
-        self._last = 0.0
-        self._is_over = False
-        self.record = record
-        self.cancel = Cancel()
-        """Set when the job shall end."""
-
-    def on_progress(self, progress: Progress) -> None:
-        """Note how far the job is; raises ``Cancelled`` if it shall end."""
-        self.check()
-        shown = JobProgress(
-            progress.phase, progress.done, progress.total, progress.unit, dict(progress.detail)
-        )
-        with self._lock:
-            self.record = self.record.changed(progress=shown)
-            if time.monotonic() - self._last >= _WRITE_SECONDS:
-                self._write()
-
-    def check(self) -> None:
-        """Raise ``Cancelled`` if the job shall end: a safe point, as nothing is half done."""
-        if self.cancel.is_set:
-            raise Cancelled(
-                "the job was cancelled", hint="its record lists the commits that it made, if any"
-            )
-
-    def beat(self) -> None:
-        """Show that the process is alive, and see whether somebody else asks to stop."""
-        if not self.cancel.is_set:
-            with suppress(OmniGraphError):
-                if self._records.wants_cancel(self.record.id):
-                    self.request_cancel()
-        with self._lock:
-            if not self._is_over and time.monotonic() - self._last >= _BEAT_SECONDS:
-                self._write()
-
-    def request_cancel(self) -> None:
-        """End the job at its next safe point."""
-        self.cancel.set()
-        with self._lock:
-            self.record = self.record.changed(is_cancel_requested=True)
-            if not self._is_over:
-                self._write()
-
-    def note(self, **changes: Any) -> None:
-        """Record a step that must not be lost."""
-        with self._lock:
-            self.record = self._records.write(self.record.changed(**changes), is_durable=True)
-            self._last = time.monotonic()
-            self._is_over = self.record.status.is_final
-
-    def _write(self) -> None:
-        # A record of progress that cannot be written changes nothing for the job.
-        with suppress(OmniGraphError):
-            self.record = self._records.write(self.record, is_durable=False)
-        self._last = time.monotonic()
-
-
 class JobExecutor:
     """The jobs of one process."""
 
-    def __init__(self, log: RequestLog) -> None:
+    def __init__(self, log: RequestLog, metrics: Metrics) -> None:
         self._log = log
+        self._metrics = metrics
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(MOST_RUNNING)
         self._jobs: dict[str, RunningJob] = {}
+        self._unwritten: dict[str, tuple[RunningJob, dict[str, Any]]] = {}
+        """Jobs that have ended, whose last record could not be written yet."""
         self._ended = threading.Condition(self._lock)
         self._is_draining = False
         self._monitor: threading.Thread | None = None
@@ -173,11 +113,13 @@ class JobExecutor:
         """Write down which jobs have lost their process, and forget old ones."""
         ended: list[JobRecord] = []
         for record in records.every():
-            if record.id in self._jobs:
+            if record.id in self._jobs or record.id in self._unwritten:
                 continue
             state = current_state(graph, graph_id, record)
             if state is not record and state.is_landed is not None:
                 records.write(state, is_durable=True)
+                if not record.status.is_final:
+                    self._metrics.job_ended(record.kind, "died", None)
             if state.status.is_final:
                 ended.append(state)
         records.prune(ended)
@@ -203,12 +145,18 @@ class JobExecutor:
             if job.cancel.is_set:
                 raise _not_started()
             job.note(status=JobStatus.RUNNING, started_at=now_micros())
-            with working_for(job.record.id):
-                result = msgspec.to_builtins(new.work(job), str_keys=True)
         except BaseException as error:
             self._end(job, graph, graph_id, error=error)
             return
-        self._end(job, graph, graph_id, result=result)
+        self._metrics.job_started(new.kind)
+        started = time.monotonic()
+        try:
+            with working_for(job.record.id):
+                result = msgspec.to_builtins(new.work(job), str_keys=True)
+        except BaseException as error:
+            self._end(job, graph, graph_id, error=error, started=started)
+            return
+        self._end(job, graph, graph_id, result=result, started=started)
 
     def _end(
         self,
@@ -218,38 +166,75 @@ class JobExecutor:
         *,
         result: Any = None,
         error: BaseException | None = None,
+        started: float | None = None,
     ) -> None:
-        status, body = JobStatus.SUCCEEDED, None
-        if error is not None:
-            is_cancelled = isinstance(error, Cancelled) and job.cancel.is_set
-            status = JobStatus.CANCELLED if is_cancelled else JobStatus.FAILED
-            body = error_of(error, job.record.id, graph.uri, graph_id)
-            if not isinstance(error, OmniGraphError):
-                self._log.event(
-                    "job failed",
-                    level=ERROR,
-                    job=job.record.id,
-                    error=f"{type(error).__name__}: {error}",
-                    traceback="".join(traceback.format_exception(error)),
-                )
+        if isinstance(error, ProcessLost):
+            outcome, changes = self._lost(job, graph, graph_id)
+        else:
+            outcome, changes = self._outcome(job, graph, graph_id, result, error)
+        seconds = None if started is None else time.monotonic() - started
+        self._metrics.job_ended(job.record.kind, outcome, seconds)
         try:
-            job.note(
-                status=status,
-                ended_at=now_micros(),
-                result=result,
-                error=body,
-                commits=self._commits(graph, job.record),
-            )
-            JobRecords(graph._handle.store.objects).drop_cancel(job.record.id)
+            self._write_end(job, changes)
         except OmniGraphError as failure:
-            # The record keeps saying *running*; when this process ends, that counts as dead.
+            # The record says *running* until it can be written, or this process ends.
+            self._unwritten[job.record.id] = job, changes
             self._log.event(
                 "the end of a job was not recorded",
                 level=ERROR,
                 job=job.record.id,
-                status=str(status),
+                status=str(changes["status"]),
                 error=failure.message,
             )
+
+    def _outcome(
+        self,
+        job: RunningJob,
+        graph: Graph,
+        graph_id: str,
+        result: Any,
+        error: BaseException | None,
+    ) -> tuple[JobOutcome, dict[str, Any]]:
+        """What a job came to, and the changes of its record."""
+        changes = {"ended_at": now_micros(), "commits": self._commits(graph, job.record)}
+        if error is None:
+            return "succeeded", {**changes, "status": JobStatus.SUCCEEDED, "result": result}
+        changes["error"] = error_of(error, job.record.id, graph.uri, graph_id)
+        if not isinstance(error, OmniGraphError):
+            self._log.event(
+                "job failed",
+                level=ERROR,
+                job=job.record.id,
+                error=f"{type(error).__name__}: {error}",
+                traceback="".join(traceback.format_exception(error)),
+            )
+        if isinstance(error, Cancelled) and job.cancel.is_set:
+            return "cancelled", {**changes, "status": JobStatus.CANCELLED}
+        return "failed", {**changes, "status": JobStatus.FAILED}
+
+    def _lost(
+        self, job: RunningJob, graph: Graph, graph_id: str
+    ) -> tuple[JobOutcome, dict[str, Any]]:
+        """The end of a job whose own process ended without a word, or had to be killed."""
+        with suppress(OmniGraphError):
+            # Completes or rolls back what it had begun, so that the record can say which.
+            graph.refresh()
+        if job.cancel.is_set and landed(graph, job.record)[1] is False:
+            return self._outcome(job, graph, graph_id, None, _stopped())
+        self._log.event("the process of a job ended", level=ERROR, job=job.record.id)
+        record = died(graph, graph_id, job.record)
+        return "died", {
+            "status": record.status,
+            "ended_at": now_micros(),
+            "commits": record.commits,
+            "is_landed": record.is_landed,
+            "error": record.error,
+        }
+
+    @staticmethod
+    def _write_end(job: RunningJob, changes: dict[str, Any]) -> None:
+        job.note(**changes)
+        job.drop_cancel()
 
     @staticmethod
     def _commits(graph: Graph, record: JobRecord) -> list[str]:
@@ -289,6 +274,7 @@ class JobExecutor:
         with self._ended:
             while self._jobs:
                 self._ended.wait()
+        self._write_ends()
 
     def _forget(self, job_id: str) -> None:
         with self._ended:
@@ -310,12 +296,24 @@ class JobExecutor:
             with self._ended:
                 self._ended.wait(_LOOK_SECONDS)
                 jobs = list(self._jobs.values())
-                if not jobs:
+                if not jobs and not self._unwritten:
                     self._monitor = None
                     return
             for job in jobs:
                 job.beat()
+            self._write_ends()
+
+    def _write_ends(self) -> None:
+        """Write what could not be written when jobs ended."""
+        for job_id, (job, changes) in list(self._unwritten.items()):
+            with suppress(OmniGraphError):
+                self._write_end(job, changes)
+                self._unwritten.pop(job_id, None)
 
 
 def _not_started() -> Cancelled:
     return Cancelled("the job was cancelled before it started", hint="nothing of it was done")
+
+
+def _stopped() -> Cancelled:
+    return Cancelled("the job was cancelled, and its process was ended", hint="it made no commit")

@@ -33,8 +33,12 @@ class JobOwner(msgspec.Struct, frozen=True):
 
 def this_process() -> JobOwner:
     """The process that asks."""
-    pid = os.getpid()
-    return JobOwner(_machine(), pid, _started(pid) or "")
+    return process_of(os.getpid())
+
+
+def process_of(pid: int) -> JobOwner:
+    """A process of this machine, by its id; one that has ended has died."""
+    return JobOwner(_machine(), pid, _started(pid) or "ended")
 
 
 @cache

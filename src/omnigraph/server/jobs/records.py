@@ -19,6 +19,8 @@ from omnigraph.server.jobs.owners import JobOwner
 from omnigraph.storage.objects.store import ObjectStore
 
 FOLDER = "__jobs"
+PROCESS_DIED = "process_died"
+"""The reason of the error of a job whose process ended without a word."""
 MOST_RECORDS = 200
 """How many records of ended jobs a graph keeps."""
 LONGEST_SECONDS = 7 * 24 * 3600
@@ -76,6 +78,14 @@ class JobRecord(msgspec.Struct, frozen=True):
     is_landed: bool | None = None
     """Of a job whose process died: whether it made a commit; none if that is not known."""
     is_cancel_requested: bool = False
+    worker: JobOwner | None = None
+    """The process that does the work, if it is not the owner, which only records it."""
+
+    @property
+    def has_lost_its_process(self) -> bool:
+        """Whether neither the process that records it is alive, nor the one that works."""
+        working = self.worker is not None and not self.worker.has_died(self.written_at)
+        return self.owner.has_died(self.written_at) and not working
 
     def changed(self, **changes: Any) -> JobRecord:
         """The record with other values."""

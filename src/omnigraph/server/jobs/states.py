@@ -13,7 +13,7 @@ from omnigraph.commit.job_ids import commits_of_job
 from omnigraph.commit.names import normal_branch
 from omnigraph.errors import OmniGraphError
 from omnigraph.server.errors import RequestRefused, failure_of
-from omnigraph.server.jobs.records import JobRecord, JobRecords, JobStatus
+from omnigraph.server.jobs.records import PROCESS_DIED, JobRecord, JobRecords, JobStatus
 
 WITHOUT_COMMIT = frozenset({"cleanup", "verify"})
 """The kinds of jobs that never make a commit."""
@@ -28,24 +28,37 @@ def error_of(error: BaseException, job_id: str, uri: str, graph_id: str) -> dict
 
 def current_state(graph: Graph, graph_id: str, record: JobRecord) -> JobRecord:
     """A record as it is true now; that of a living or ended job is returned as it is."""
-    if record.status.is_final or not record.owner.has_died(record.written_at):
+    if record.status.is_final:
+        return record if not _is_undecided(record) else died(graph, graph_id, record)
+    if not record.has_lost_its_process:
         return record
     # It may have ended between the two looks.
     with suppress(OmniGraphError):
         record = JobRecords(graph._handle.store.objects).read(record.id)
         if record.status.is_final:
-            return record
-    commits, is_landed = _landed(graph, record)
+            return current_state(graph, graph_id, record)
+    return died(graph, graph_id, record)
+
+
+def died(graph: Graph, graph_id: str, record: JobRecord) -> JobRecord:
+    """The record of a job whose process ended without a word."""
+    commits, is_landed = landed(graph, record)
     return record.changed(
         status=JobStatus.FAILED,
-        ended_at=record.written_at,
+        ended_at=record.ended_at or record.written_at,
         commits=commits,
         is_landed=is_landed,
         error=error_of(_died(record, commits, is_landed), record.id, graph.uri, graph_id),
     )
 
 
-def _landed(graph: Graph, record: JobRecord) -> tuple[list[str], bool | None]:
+def _is_undecided(record: JobRecord) -> bool:
+    """Whether a process died, and a recovery had not yet decided about its commit."""
+    has_died = record.error is not None and record.error.get("reason") == PROCESS_DIED
+    return has_died and record.is_landed is None and record.kind not in WITHOUT_COMMIT
+
+
+def landed(graph: Graph, record: JobRecord) -> tuple[list[str], bool | None]:
     """The commits of a job, and whether it made any; ``None`` while a recovery may decide that."""
     if record.kind in WITHOUT_COMMIT:
         return [], None

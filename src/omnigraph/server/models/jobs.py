@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from omnigraph.server.jobs.records import JobProgress, JobRecord, JobStatus
+from omnigraph.server.jobs.records import PROCESS_DIED, JobProgress, JobRecord, JobStatus
+from omnigraph.server.models.requests import EngineName
 from omnigraph.server.models.responses import Count, Json
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-EngineName = Literal["auto", "local", "spark"]
 
 
 class JobProgressOutput(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class JobOutput(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, record: JobRecord, *, is_whole: bool = True) -> JobOutput:
         """A record in the form of the contract; without its result for a list."""
-        died = record.error is not None and record.error.get("reason") == "process_died"
+        died = record.error is not None and record.error.get("reason") == PROCESS_DIED
         has_result = is_whole and record.status is JobStatus.SUCCEEDED
         return cls(
             record.id,

@@ -12,6 +12,7 @@ import msgspec
 from omnigraph.policy.actions import Action
 from omnigraph.write.load.job import LoadMode
 
+EngineName = Literal["auto", "local", "spark"]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 
@@ -166,6 +167,8 @@ class LoadParameters(msgspec.Struct, frozen=True):
     max_rejects: Count | None = None
     indexes: bool = False
     """Whether missing indexes are built afterwards, in a commit of their own."""
+    engine: EngineName | None = None
+    """``spark`` only with ``Prefer: respond-async``."""
 
 
 # -- policies --------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ BRANCH_ROUTES: tuple[Route, ...] = (
         request=requests.BranchMergeRequest,
         response=responses.BranchMergeOutput,
         size=branch_bytes,
+        headers=("Idempotency-Key",),
     ),
     of_graph(
         "GET",

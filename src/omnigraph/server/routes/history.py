@@ -20,7 +20,6 @@ _replay = partial(
     request=models.ReplayRequest,
     response=responses.BranchMergeOutput,
     size=branch_bytes,
-    takes_key=False,
     since="1",
 )
 
@@ -128,6 +127,7 @@ HISTORY_ROUTES: tuple[Route, ...] = (
         request=models.TagCreateRequest,
         response=models.TagOutput,
         size=branch_bytes,
+        headers=("Idempotency-Key",),
         since="1",
     ),
     of_graph(

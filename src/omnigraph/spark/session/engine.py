@@ -231,11 +231,16 @@ def open_spark(
 # -- sessions -------------------------------------------------------------------------------------
 
 
-def _refuse_without_pyspark() -> None:
+def require_pyspark() -> None:
+    """Raise ``SparkUnavailable`` unless PySpark is installed; nothing of it is imported."""
     for package in ("pyspark", "pandas"):
         if importlib.util.find_spec(package) is None:
             name = "PySpark" if package == "pyspark" else "pandas, which PySpark needs,"
             raise SparkUnavailable(f"{name} is not installed", hint=_INSTALL)
+
+
+def _refuse_without_pyspark() -> None:
+    require_pyspark()
     import pyspark
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
