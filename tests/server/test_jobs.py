@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from omnigraph.server.jobs import records
 from omnigraph.server.jobs.executor import MOST_QUEUED, MOST_RUNNING
 from omnigraph.server.jobs.owners import JobOwner, this_process
 from omnigraph.server.jobs.records import JobRecord, JobRecords, JobStatus
+from omnigraph.storage.objects.local import LocalObjects
 from tests.server.job_client import ASYNC, NDJSON, ended, people
 from tests.server.processes import REPOSITORY, ServerUnderTest, until
 from tests.server.serving import (
@@ -413,6 +415,54 @@ def test_a_damaged_record_is_no_job(ana: Client, graph: Graph) -> None:
     ana.get("/jobs/01DAMAGED").fails(404)
     assert all(job["job_id"] != "01DAMAGED" for job in ana.get("/jobs").ok()["jobs"])
     graph._handle.store.objects.delete("__jobs/01DAMAGED.job")
+
+
+def test_a_record_that_is_no_text_is_no_job(ana: Client, graph: Graph) -> None:
+    graph._handle.store.objects.write_bytes("__jobs/01DAMAGED.job", b"\xff\xfe{")
+    ana.get("/jobs/01DAMAGED").fails(404)
+    assert all(job["job_id"] != "01DAMAGED" for job in ana.get("/jobs").ok()["jobs"])
+    assert ended(ana, started(ana, "/indexes/ensure", {})["job_id"])["status"] == "succeeded"
+    graph._handle.store.objects.delete("__jobs/01DAMAGED.job")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_an_end_that_cannot_be_recorded_is_recorded_later(
+    ana: Client, server: Server, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The work is done; its record says *running* only as long as the disk refuses it."""
+    real, refused = LocalObjects.put, []
+
+    def put(self: LocalObjects, path: str, data: bytes, **options: Any) -> None:
+        if path.startswith("__jobs/") and b'"succeeded"' in data and len(refused) < 2:
+            refused.append(path)
+            raise OSError(code, os.strerror(code))
+        real(self, path, data, **options)
+
+    monkeypatch.setattr(LocalObjects, "put", put)
+    job = ended(ana, started(ana, "/indexes/ensure", {})["job_id"])
+    assert (job["status"], len(refused)) == ("succeeded", 2)
+    events = [line["event"] for line in server.log_lines()]
+    assert "the end of a job was not recorded" in events
+
+
+@pytest.mark.parametrize(("code", "status"), [(errno.EIO, 503), (errno.ENOSPC, 507)])
+def test_a_job_that_cannot_be_recorded_does_not_begin(
+    ana: Client, graph: Graph, monkeypatch: pytest.MonkeyPatch, code: int, status: int
+) -> None:
+    real = LocalObjects.put
+
+    def put(self: LocalObjects, path: str, data: bytes, **options: Any) -> None:
+        if path.startswith("__jobs/"):
+            raise OSError(code, os.strerror(code))
+        real(self, path, data, **options)
+
+    head, before = graph.commits()[0].commit_id, ana.get("/jobs").ok()
+    with monkeypatch.context() as disk:
+        disk.setattr(LocalObjects, "put", put)
+        refused = ana.post("/load/ndjson", raw=people("never"), headers=ASYNC)
+        assert refused.fails(status, "storage")["reason"].startswith("storage_")
+    assert (graph.commits()[0].commit_id, ana.get("/jobs").ok()) == (head, before)
+    assert ended(ana, started(ana, "/indexes/ensure", {})["job_id"])["status"] == "succeeded"
 
 
 def test_the_number_of_jobs_is_bounded(

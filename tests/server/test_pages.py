@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import stat
 import threading
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 
 import omnigraph
 from omnigraph import Graph, Policy
-from omnigraph.api.cursor_keys import PATH
+from omnigraph.api.cursor_keys import PATH, StoredCursorKeys
 from omnigraph.errors import (
     ForeignCursor,
     HistoryGone,
@@ -29,6 +31,7 @@ from omnigraph.server.access import Access, RunState
 from omnigraph.server.calls import NDJSON
 from omnigraph.server.config import QueryLimits
 from omnigraph.server.state import CurrentGate
+from omnigraph.storage.objects.local import LocalObjects
 from tests.server.processes import ServerUnderTest
 from tests.server.serving import ADD, QUERIES, SCHEMA, Client, ListedAccess, Server, serving
 from tests.server.test_serve import serve
@@ -454,6 +457,35 @@ def page(server: ServerUnderTest, cursor: str | None = None, size: int = 2) -> A
     answer = server.ask("POST", "/graphs/g/query", body)
     assert answer.status == 200, answer.body
     return answer.json
+
+
+def test_a_replica_that_may_not_write_signs_with_the_key_of_others(local, ana, monkeypatch):
+    """Without one it refuses pages, with a reason; everything else it answers."""
+    body = {"query": NAMES, "page_size": 2}
+    with monkeypatch.context() as disk:
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        disk.setattr(LocalObjects, "create", refuse)
+        disk.setattr(LocalObjects, "put", refuse)
+        refused = ana.post("/query", body).fails(503, "may not write one")
+        assert (refused["reason"], "page_size" in refused["hint"]) == ("no_cursor_key", True)
+        assert ana.post("/query", {"query": NAMES}).ok()["row_count"] == COUNT
+        # A page that is the last needs no cursor.
+        assert "cursor" not in ana.post("/query", {**body, "page_size": COUNT}).ok()
+    StoredCursorKeys(local._handle.store.objects).signing()
+    with monkeypatch.context() as disk:
+        disk.setattr(LocalObjects, "create", refuse)
+        disk.setattr(LocalObjects, "put", refuse)
+        assert len(all_rows(read(ana, query=NAMES))) == COUNT
+
+
+def test_keys_that_are_no_text_are_replaced(local, ana):
+    objects = local._handle.store.objects
+    objects.write_bytes(PATH, b"\xff\xfe")
+    assert len(all_rows(read(ana, query=NAMES))) == COUNT
+    assert json.loads(objects.read(PATH))["keys"]
 
 
 def test_workers_replicas_and_restarted_servers_accept_each_others_cursors(tmp_path):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from omnigraph.api.cursors import KEY_ID_BYTES, CursorKey
-from omnigraph.errors import OmniGraphError, StorageError, StorageMissing
+from omnigraph.errors import OmniGraphError, StorageCorrupt, StorageError, StorageMissing
 from omnigraph.records import dataclass
 from omnigraph.storage.objects.store import ObjectStore
 
@@ -47,6 +47,7 @@ class StoredCursorKeys:
         self._keys: tuple[_StoredKey, ...] = ()
         """The newest first."""
         self._read_at: float | None = None
+        self._is_damaged = False
 
     def signing(self) -> CursorKey:
         """The key for new cursors; makes one if there is none, or if the newest is too old."""
@@ -87,9 +88,11 @@ class StoredCursorKeys:
 
     def _read(self) -> str | None:
         """Read the keys; returns the version of the object, ``None`` if there is none."""
+        self._is_damaged = False
         try:
             stored = self._objects.read_versioned(PATH)
-        except StorageMissing:
+        except (StorageMissing, StorageCorrupt) as error:
+            self._is_damaged = isinstance(error, StorageCorrupt)
             self._keys, version = (), None
         else:
             self._keys, version = _decoded(stored.text), stored.version
@@ -105,6 +108,9 @@ class StoredCursorKeys:
         # A key that is not accepted any more is not kept either.
         text = _encoded((_StoredKey(secret, self._clock()), *self._accepted()))
         try:
+            if self._is_damaged:
+                # It is no text, so it has no version that could be replaced.
+                self._objects.delete(PATH)
             if version is None:
                 self._objects.create(PATH, text, private=True)
             else:

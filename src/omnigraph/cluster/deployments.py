@@ -23,7 +23,7 @@ from omnigraph.cluster.reports import ApplyReport
 from omnigraph.cluster.state_file import json_text
 from omnigraph.cluster.storage import ClusterStorage, timestamp
 from omnigraph.commit.ulid import is_ulid, new_ulid
-from omnigraph.errors import StorageMissing
+from omnigraph.errors import StorageCorrupt, StorageMissing
 
 DEPLOYMENTS = "__cluster/deployments"
 DEPLOYMENT_VERSION = 1
@@ -142,7 +142,7 @@ class Deployments:
         try:
             text = self._storage.objects.read(f"{DEPLOYMENTS}/{deployment_id}.json")
             deployment = msgspec.json.decode(text, type=DeploymentRecord)
-        except (StorageMissing, msgspec.DecodeError):
+        except (StorageMissing, StorageCorrupt, msgspec.DecodeError):
             return None
         if deployment.outcome == "running" and self._is_lost(deployment):
             return msgspec.structs.replace(deployment, outcome="lost")

@@ -26,7 +26,7 @@ from omnigraph.commit.rows import (
     CommitRow,
     completed_ids,
 )
-from omnigraph.errors import InputError, StorageCorrupt
+from omnigraph.errors import IdempotencyKeyReused, InputError, StorageCorrupt
 from omnigraph.records import dataclass
 from omnigraph.storage.tables.types import StagedTable
 
@@ -264,3 +264,12 @@ def receipt_of(row: CommitRow) -> Receipt:
             hint="restore the graph from a backup, or write under another idempotency key",
             details={"commit_id": row.commit_id},
         ) from error
+
+
+def key_reused(key: str, first: dict[str, Any]) -> IdempotencyKeyReused:
+    """The error of a key that belongs to another write."""
+    return IdempotencyKeyReused(
+        f"the idempotency key '{key}' was used for another write",
+        hint="use a new key for every new write",
+        details=first,
+    )

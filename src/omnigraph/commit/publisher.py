@@ -18,6 +18,7 @@ from typing import Any
 from omnigraph.commit.checked_writes import NotTakenBack, upsert_checked, write_checked
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.manifest import KEY, Manifest, check_stamp
+from omnigraph.commit.metadata import key_reused
 from omnigraph.commit.names import publish_lease
 from omnigraph.commit.rows import (
     FINGERPRINT,
@@ -34,7 +35,6 @@ from omnigraph.commit.rows import (
 from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.errors import (
     Conflict,
-    IdempotencyKeyReused,
     InternalError,
     OmniGraphError,
     OutcomePending,
@@ -463,15 +463,6 @@ def refuse_repeat(
     if first.extra.get(FINGERPRINT) != fingerprint:
         raise key_reused(key, {"commit_id": first.commit_id})
     raise AlreadyDone(first)
-
-
-def key_reused(key: str, first: dict[str, Any]) -> IdempotencyKeyReused:
-    """The error of a key that belongs to another write."""
-    return IdempotencyKeyReused(
-        f"the idempotency key '{key}' was used for another write",
-        hint="use a new key for every new write",
-        details=first,
-    )
 
 
 class AlreadyDone(OmniGraphError):

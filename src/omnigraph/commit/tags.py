@@ -10,8 +10,9 @@ from dataclasses import replace
 from omnigraph.commit.commits import Tag
 from omnigraph.commit.failpoints import Failpoint, reached
 from omnigraph.commit.history import History, find_tag, tag_of
+from omnigraph.commit.metadata import key_reused
 from omnigraph.commit.names import BRANCHES_LEASE, check_tag
-from omnigraph.commit.publisher import Publication, key_reused
+from omnigraph.commit.publisher import Publication
 from omnigraph.commit.rows import TagRow
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import now_micros

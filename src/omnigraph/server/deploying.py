@@ -7,7 +7,9 @@ the ledger before and after, and put in force in all processes before the client
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from omnigraph.cluster.apply import apply_cluster
 from omnigraph.cluster.bundle import MemoryBundle
@@ -34,6 +36,8 @@ _NOT_IN_FORCE_TEXT = (
     "it is applied, but the server keeps its former state; /readyz and the log of the server say "
     "why"
 )
+_AGAIN_SECONDS = 1.0
+"""The pause before a record that could not be written is written again."""
 
 
 class Deployer:
@@ -53,8 +57,9 @@ class Deployer:
         self._reload = reload
         self._state = state
         self._unwritten: dict[str, DeploymentRecord] = {}
-        """Records that the store did not take; they are written with the next ones."""
+        """Records that the store did not take; they are written as soon as it does."""
         self._noting = threading.Lock()
+        self._writing: threading.Thread | None = None
 
     def _storage(self) -> ClusterStorage:
         return ClusterStorage(cluster_root(self._location), self._settings)
@@ -70,8 +75,10 @@ class Deployer:
         storage = self._storage()
         records = Deployments(storage)
         deployment = new_deployment(actor, bundle.contents)
+        # If that fails, nothing is applied.
         records.write(deployment)
-        records.prune()
+        with suppress(OmniGraphError):
+            records.prune()
         self._log.event("deployment began", deployment=deployment.id, actor=actor)
         try:
             report = self._run(bundle, storage, actor, reviewed)
@@ -94,12 +101,10 @@ class Deployer:
 
     def _note(self, records: Deployments, deployment: DeploymentRecord) -> None:
         """Write what became of a deployment. It happened, whether or not the store takes that."""
+        with self._noting:
+            self._unwritten[deployment.id] = deployment
         try:
-            with self._noting:
-                self._unwritten[deployment.id] = deployment
-                for record in list(self._unwritten.values()):
-                    records.write(record)
-                    del self._unwritten[record.id]
+            self._write(records)
         except StorageError as error:
             self._log.event(
                 "record of a deployment is not written",
@@ -107,6 +112,29 @@ class Deployer:
                 deployment=deployment.id,
                 error=error.message,
             )
+            self._write_later()
+
+    def _write(self, records: Deployments) -> None:
+        with self._noting:
+            for record in list(self._unwritten.values()):
+                records.write(record)
+                del self._unwritten[record.id]
+
+    def _write_later(self) -> None:
+        """Try again beside the next requests, until the store takes the records."""
+
+        def write() -> None:
+            while self._unwritten:
+                time.sleep(_AGAIN_SECONDS)
+                with suppress(StorageError):
+                    self._write(self.records)
+
+        with self._noting:
+            if self._writing is None or not self._writing.is_alive():
+                self._writing = threading.Thread(
+                    target=write, name="omnigraph-deployments", daemon=True
+                )
+                self._writing.start()
 
     def _run(
         self,

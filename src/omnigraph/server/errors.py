@@ -129,6 +129,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "process_died": ("503", "of a job: the process that ran it ended"),
     "reload_unavailable": ("501", "this server cannot reload"),
     "graph_unavailable": ("503", "the graph cannot be opened at the moment; it is tried again"),
+    "no_cursor_key": ("503", "pages cannot be signed: this server may not write the first key"),
     "overloaded": ("503", "the process has too many requests in flight"),
     "draining": ("503", "the server ends"),
 }

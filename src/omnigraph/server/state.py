@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from starlette.types import ASGIApp
 
-from omnigraph.api.cursor_keys import StoredCursorKeys
 from omnigraph.api.graph import Graph
 from omnigraph.errors import CommitNotFound, PolicyDenied
 from omnigraph.identity import Identity
@@ -30,6 +29,7 @@ from omnigraph.server.boot import GraphSpec, Quarantine
 from omnigraph.server.commit_news import CommitNews
 from omnigraph.server.config import ServerConfig
 from omnigraph.server.control import KeptGraph, ReloadFailure
+from omnigraph.server.cursor_keys import ServedCursorKeys
 from omnigraph.server.jobs.executor import JobExecutor
 from omnigraph.server.lanes import Lanes
 from omnigraph.server.metrics import Metrics
@@ -99,7 +99,7 @@ class ServedGraph:
         self.fit = SchemaFit(queries)
         self.uri = graph.uri
         self._invoked = Graph(graph._handle.with_queries(queries))
-        self.cursor_keys = StoredCursorKeys(graph._handle.store.objects)
+        self.cursor_keys = ServedCursorKeys(graph._handle.store.objects)
         """Sign the cursors of pages, in all processes that serve the graph."""
         self._of_actors: dict[Identity, Graph] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()

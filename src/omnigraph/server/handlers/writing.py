@@ -235,7 +235,7 @@ def load_ndjson(call: Call) -> Reply:
 
     def work(job: RunningJob) -> LoadOutput:
         if is_on_spark:
-            run: _Loading = partial(_load_on_spark, call, body, job)
+            run: _RunLoad = partial(_load_on_spark, call, body, job)
         else:
             run = partial(_load_here, call, body.file, on_progress=job.on_progress)
         return _load_output(call, _run_load(call, run))
@@ -290,7 +290,7 @@ def _build_indexes(call: Call, receipt: LoadReceipt) -> int:
     return len(report.built)
 
 
-_Loading = Callable[[_Target, dict[str, Any]], LoadReceipt]
+_RunLoad = Callable[[_Target, dict[str, Any]], LoadReceipt]
 """Loads the body to a target, with options of ``Graph.load``."""
 
 
@@ -334,7 +334,7 @@ def _refuse_far_spark(call: Call) -> None:
         )
 
 
-def _run_load(call: Call, run: _Loading) -> LoadReceipt:
+def _run_load(call: Call, run: _RunLoad) -> LoadReceipt:
     target, conditions = _target_of(call), conditions_of(call)
     denied = None
     if target.base is not None:

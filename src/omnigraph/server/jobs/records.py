@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from omnigraph.commit.ulid import now_micros
-from omnigraph.errors import NotFound, OmniGraphError, StorageMissing
+from omnigraph.errors import NotFound, OmniGraphError, StorageCorrupt, StorageMissing
 from omnigraph.server.jobs.owners import JobOwner
 from omnigraph.storage.objects.store import ObjectStore
 
@@ -121,10 +121,10 @@ class JobRecords:
         return records
 
     def _read(self, name: str) -> JobRecord | None:
-        text = self._objects.read(f"{FOLDER}/{name}")
         try:
+            text = self._objects.read(f"{FOLDER}/{name}")
             return msgspec.json.decode(text, type=JobRecord)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, StorageCorrupt):
             return None
 
     def write(self, record: JobRecord, *, is_durable: bool) -> JobRecord:

@@ -200,10 +200,13 @@ class LocalObjects:
             lock.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with storage_call("lock", self.root.path(path)):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)
+            # The lock is gone even then, and what was written under it is written.
+            with suppress(OSError):
+                os.close(descriptor)
 
     def write_pieces(self, path: str, pieces: Iterable[bytes]) -> None:
         """Write a file as its bytes arrive; its directories are synced by ``sync_folders``.
