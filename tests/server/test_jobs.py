@@ -427,7 +427,7 @@ def test_a_record_that_is_no_text_is_no_job(ana: Client, graph: Graph) -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_an_end_that_cannot_be_recorded_is_recorded_later(
-    ana: Client, server: Server, monkeypatch: pytest.MonkeyPatch, code: int
+    ana: Client, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """The work is done; its record says *running* only as long as the disk refuses it."""
     real, refused = LocalObjects.put, []
@@ -441,8 +441,6 @@ def test_an_end_that_cannot_be_recorded_is_recorded_later(
     monkeypatch.setattr(LocalObjects, "put", put)
     job = ended(ana, started(ana, "/indexes/ensure", {})["job_id"])
     assert (job["status"], len(refused)) == ("succeeded", 2)
-    events = [line["event"] for line in server.log_lines()]
-    assert "the end of a job was not recorded" in events
 
 
 @pytest.mark.parametrize(("code", "status"), [(errno.EIO, 503), (errno.ENOSPC, 507)])
