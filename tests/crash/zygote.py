@@ -21,6 +21,7 @@ import pickle
 import signal
 import socket
 import sys
+import threading
 import traceback
 import warnings
 from base64 import b64decode
@@ -92,15 +93,21 @@ def child(work: Iterator[None], order: dict[str, Any]) -> int:
 def recorder(
     path: str, point: str | None, occurrence: int, stops: bool
 ) -> Callable[[Failpoint], None]:
-    """A hook that writes down each crossing, and dies at the one that was asked for or stops."""
+    """A hook that writes down each crossing, and dies at the one that was asked for or stops.
+
+    Threads may cross at the same time. Two stops at once would count as one, so each crossing has
+    its own: the thread that holds the lock stops the process before it can go on.
+    """
     record = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     left = occurrence
+    one_at_a_time = threading.Lock()
 
     def hook(reached: Failpoint) -> None:
         nonlocal left
-        os.write(record, f"{reached}\n".encode())
-        if stops:
-            os.kill(os.getpid(), signal.SIGSTOP)
+        with one_at_a_time:
+            os.write(record, f"{reached}\n".encode())
+            if stops:
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         if reached == point:
             left -= 1
             if not left:
