@@ -115,8 +115,13 @@ def test_every_call_fails_with_every_error(possible: None, family: Children, roo
     judged(family, room, (errno.EIO, errno.ENOSPC, errno.EROFS))
 
 
-@every_change
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if number == rotation() % len(CHANGES) else pytest.mark.slow)
+        for number, name in enumerate(CHANGES)
+    ],
+)
 @pytest.mark.xdist_group("failing-records")
 def test_a_process_that_is_killed_between_any_two_steps_leaves_a_whole_record(
     family: Children, room: Room

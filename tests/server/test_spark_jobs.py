@@ -11,7 +11,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,17 @@ import pytest
 
 import omnigraph
 from omnigraph import Graph, Identity, Policy, connect
+from omnigraph.commit.failpoints import Failpoint
 from omnigraph.errors import InputError, PolicyDenied, SparkUnavailable
 from omnigraph.server.access import Access, RunState
+from omnigraph.server.handlers import maintaining
 from omnigraph.server.jobs import in_process
 from omnigraph.server.jobs.process_tree import descendants
 from omnigraph.server.jobs.process_work import GraphAddress
 from omnigraph.server.state import CurrentGate
+from tests.server.dying_work import BrokenWork, DyingWork
 from tests.server.job_client import ASYNC, NDJSON, ended, people
-from tests.server.processes import ServerUnderTest, is_alive, until
+from tests.server.processes import REPOSITORY, ServerUnderTest, is_alive, until
 from tests.server.serving import (
     PEOPLE,
     SCHEMA,
@@ -201,6 +204,49 @@ def test_a_killed_process_is_an_honest_failure(
     assert ended(client, client.post("/indexes/ensure", {}).json["job_id"])["status"] == "succeeded"
 
 
+@pytest.fixture
+def working(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Let jobs that optimize on Spark do something else, in their process."""
+    monkeypatch.setenv("PYTHONPATH", f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}")
+
+    def install(work: Any) -> None:
+        monkeypatch.setattr(maintaining, "OptimizeWork", lambda *_: work)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("point", "landed"),
+    [
+        (None, True),
+        pytest.param(Failpoint.WRITE_AFTER_PUBLISH, True, marks=pytest.mark.slow),
+        (Failpoint.WRITE_AFTER_TABLES, True),
+        pytest.param(Failpoint.WRITE_AFTER_LEASES, False, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_the_record_of_a_process_that_died_says_whether_its_commit_was_made(
+    client: Client, graph: Graph, working: Any, point: Failpoint | None, landed: bool
+) -> None:
+    """What was interrupted between its tables and its publish is completed, and then it counts."""
+    name = f"dead at {point}"
+    working(DyingWork(name, point))
+    job = ended(client, client.post("/maintenance/optimize", {"engine": "spark"}).json["job_id"])
+    assert (job["status"], job["landed"]) == ("failed", landed)
+    assert (job["error"]["reason"], job["progress"]["done"]) == ("process_died", 1)
+    assert len(job["commits"]) == landed
+    assert (name in [row["p.name"] for row in graph.query(PEOPLE).rows()]) is landed
+
+
+def test_an_unexpected_error_of_the_process_is_logged_and_not_shown(
+    client: Client, server: Server, graph: Graph, working: Any
+) -> None:
+    working(BrokenWork())
+    job = ended(client, client.post("/maintenance/optimize", {"engine": "spark"}).json["job_id"])
+    assert (job["status"], job["error"]["error"]) == ("failed", "internal error")
+    assert graph.uri not in json.dumps(job)
+
+
 def served(folder: Path, log: str, **environ: str) -> ServerUnderTest:
     command = [sys.executable, "-m", "omnigraph.cli", "serve", str(folder / "kb.omni")]
     options = ["--unauthenticated", "--workers", "2", "--bind", "127.0.0.1:0"]
@@ -228,7 +274,39 @@ def test_the_process_of_a_job_ends_with_a_killed_server_and_the_record_says_so(
         assert kept["error"]["reason"] == "process_died"
 
 
+@pytest.mark.slow
+def test_a_server_that_ends_takes_its_processes_along(tmp_path: Path, endless_java: Path) -> None:
+    Graph.init(tmp_path / "kb.omni", SCHEMA).close()
+    with served(tmp_path, "first.log").await_listening() as server:
+        path = "/graphs/kb/load/ndjson?engine=spark"
+        job = server.ask("POST", path, people("never"), ASYNC).json
+        pid = worker_of(tmp_path / "kb.omni", job["job_id"])
+        until(lambda: processes_with(str(endless_java)), "Java")
+        assert server.stop() == 0
+        assert not is_alive(pid)
+        until(lambda: not processes_with(str(endless_java)), "the end of Java")
+    record = json.loads((tmp_path / "kb.omni" / "__jobs" / f"{job['job_id']}.job").read_text())
+    assert (record["status"], record["is_cancel_requested"]) == ("cancelled", True)
+
+
 # -- on Spark --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_invalid_line_is_named_as_in_the_server(tmp_path: Path) -> None:
+    Graph.init(tmp_path / "kb.omni", SCHEMA).close()
+    path = tmp_path / "people.ndjson"
+    path.write_text('{"type": "Person", "data": {"name": 1}}')
+    with (
+        served(tmp_path, "log", OMNIGRAPH_SPARK_MEMORY="1g").await_listening() as server,
+        connect(f"http://{server.address}", graph="kb") as remote,
+    ):
+        texts = []
+        for engine in ("local", "spark"):
+            with pytest.raises(InputError, match=r"people\.ndjson") as caught:
+                remote.load(path, engine=engine)  # type: ignore[arg-type]
+            texts.append((caught.value.message, caught.value.code))
+        assert texts[0] == texts[1]
 
 
 @pytest.mark.slow
@@ -254,13 +332,6 @@ def test_work_on_spark_equals_the_same_work_in_the_server(tmp_path: Path) -> Non
             assert remote.commit(receipt.commit_id).actor is None
             # The same lines, in the server: nothing changes.
             assert remote.load(path).tables["node:Doc"].inserted == 0
-            path.write_text('{"type": "Doc", "data": {"slug": 1}}')
-            texts = []
-            for engine in ("local", "spark"):
-                with pytest.raises(InputError, match=r"docs\.ndjson") as caught:
-                    remote.load(path, engine=engine)  # type: ignore[arg-type]
-                texts.append(caught.value.message)
-            assert texts[0] == texts[1]
             filled = remote.embeddings.fill(engine="spark")
             assert filled.filled == 2001
             assert remote.jobs.list()[0].commits == filled.commits

@@ -241,6 +241,7 @@ def load_ndjson(call: Call) -> Reply:
         return _load_output(call, _run_load(call, run))
 
     options = {"mode": target.mode.value, "from": target.base, "bytes": body.size}
+    options |= {"engine": "spark"} if is_on_spark else {}
     reply = start_job(call, "load", target.branch, options, work, body.file.close)
     body.is_taken = True
     return reply
