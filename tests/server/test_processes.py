@@ -193,6 +193,16 @@ def test_workers_leave_signals_to_the_supervisor(pair):
     assert pair.children() == children
 
 
+def test_the_writer_yields_to_the_readers(pair):
+    writer = writer_pid(pair)
+    niceness = {pid: os.getpriority(os.PRIO_PROCESS, pid) for pid in pair.children()}
+    assert {niceness[writer] - niceness[reader] for reader in reader_pids(pair)} == {10}
+    # It has an effect within a session only.
+    assert {os.getsid(pid) for pid in niceness} == {os.getsid(pair.process.pid)}
+    # The interrupt of a terminal is for the group of the supervisor.
+    assert all(os.getpgid(pid) == pid for pid in niceness)
+
+
 # -- owned writes, cancelled reads --------------------------------------------------------------
 
 

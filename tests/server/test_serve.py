@@ -85,6 +85,39 @@ def test_every_reader_sees_a_write_when_it_is_acknowledged(server):
             assert all(name in read.result() for read in reads)
 
 
+LOOK_UP = "query one($n: String) { match { $p: Person { name: $n } } return { $p.name } }"
+
+
+def test_no_reader_shows_less_than_another_has_shown(server):
+    """Whichever process answers, in its event loop or in a thread."""
+    look_up = {"query": LOOK_UP, "params": {"n": "Ada"}}
+    names = [f"later {number}" for number in range(24)]
+    connections = [server.connect() for _ in range(8)]
+    shown: list[str] = []
+
+    def read(number: int) -> None:
+        connection = connections[number % len(connections)]
+        body = json.dumps({"query": PEOPLE} if number % 5 == 0 else look_up)
+        connection.request("POST", "/graphs/g/query", body, {"Content-Type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        shown.append(answer["graph_commit_id"])
+
+    with ThreadPoolExecutor(4) as pool:
+        writes = [pool.submit(add, server, name) for name in names]
+        number = 0
+        while number < 80 or not all(write.done() for write in writes):
+            read(number)
+            number += 1
+    for connection in connections:
+        connection.close()
+    assert {write.result().status for write in writes} == {200}
+    commits = server.ask("GET", "/graphs/g/commits").json["commits"]
+    order = {commit["graph_commit_id"]: commit["created_at"] for commit in commits}
+    times = [order[commit] for commit in shown]
+    assert times == sorted(times)
+    assert len(set(shown)) > 1
+
+
 def test_a_write_has_one_request_id_in_the_reader_and_the_writer(server):
     answer = add(server, "Cy", **{"Omnigraph-Request-Id": "mine-1"})
     assert answer.status == 200
