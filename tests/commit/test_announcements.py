@@ -171,3 +171,20 @@ def test_readers_follow_any_order_of_writers_and_work(beside):
                 manifest.current_in_memory()
                 assert state_of(manifest) == fresh_state(store_at(beside.path))
     assert beside.states() == [fresh_state(store_at(beside.path))] * 2
+
+
+def test_a_reader_goes_on_though_the_version_that_it_read_was_removed(beside):
+    beside.states()
+    read = {manifest._reader.version for manifest in beside.manifests()}
+    for number in range(20):
+        beside.writer.append(people(**{f"p{number}": number}))
+        beside.states()
+    assert {manifest._reader.version for manifest in beside.manifests()} == read
+    for version in range(max(read) + 1):
+        # As cleanup does after a while.
+        name = beside.writer._handle.store.manifest(None).ref.version_path(version)
+        (beside.path / name).unlink(missing_ok=True)
+    with Graph.open(beside.path, durability="os") as other:
+        other.append(people(bo=1))
+    assert beside.states() == [fresh_state(store_at(beside.path))] * 2
+    assert [reader.commits() for reader in beside.readers] == [beside.writer.commits()] * 2
