@@ -19,7 +19,7 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.plan.nodes import Connect, Expand, Intersect, NodeScan, PlanStep, RowFilter
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers
-from omnigraph.read.legs import FEW_STARTS, leads_of
+from omnigraph.read.legs import FEW_STARTS, Leads, leads_of
 from omnigraph.read.reach import most_starts
 from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
@@ -52,6 +52,8 @@ class FrameBlocks:
     def __init__(self, frame: Frame, begins: Sequence[int]) -> None:
         self._frame = frame
         self._begins = begins
+        self.on_block: Callable[[Frame, int, int], None] | None = None
+        """Called with every block, the row where it begins and that where it ends."""
 
     def __len__(self) -> int:
         return len(self._begins)
@@ -59,7 +61,10 @@ class FrameBlocks:
     def __iter__(self) -> Iterator[Frame]:
         frame = self._frame
         for begin, end in itertools.pairwise(itertools.chain(self._begins, [frame.rows])):
-            yield frame.slice(begin, end - begin)
+            block = frame.slice(begin, end - begin)
+            if self.on_block is not None:
+                self.on_block(block, begin, end)
+            yield block
 
 
 def blocks(frame: Frame, counts: int | Ints) -> FrameBlocks | None:
@@ -105,14 +110,25 @@ def step_blocks(run: Run, step: PlanStep, frame: Frame, live: frozenset[str]) ->
             return blocks(frame, _degrees(run, step, frame, live))
         case Intersect():
             leads = leads_of(run, step, frame)
-            pieces = None if leads is None else blocks(frame, leads.tested)
-            if leads is not None and pieces is None:
-                run.keep_leads(step, frame, leads)
-            return pieces
+            return None if leads is None else _led_blocks(run, step, frame, leads)
         case RowFilter():
             return _value_blocks(run, frame, step.condition)
         case _:
             return blocks(frame, 1)
+
+
+def _led_blocks(run: Run, step: Intersect, frame: Frame, leads: Leads) -> FrameBlocks | None:
+    """Blocks for an intersection; what leads their rows is kept until the step runs on them."""
+    pieces = blocks(frame, leads.tested)
+    if pieces is None:
+        run.keep_leads(step, frame, leads)
+        return None
+
+    def keep(block: Frame, begin: int, end: int) -> None:
+        run.keep_leads(step, block, Leads(leads.numbers[begin:end], leads.tested[begin:end]))
+
+    pieces.on_block = keep
+    return pieces
 
 
 def _value_blocks(run: Run, frame: Frame, condition: typed.TypedExpr) -> FrameBlocks | None:

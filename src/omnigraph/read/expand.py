@@ -16,7 +16,7 @@ from omnigraph.read.reach import Reached, Step, reach
 from omnigraph.read.sources import EdgeSource, plain
 from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
-from omnigraph.topology.edges import Adjacency, spread
+from omnigraph.topology.edges import Adjacency, owners_of, spread
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:
@@ -296,16 +296,10 @@ def intersect(
         if not len(rows_led):
             continue
         run.guard.check()
-        if len(rows_led) == frame.rows:
-            owners, targets = leg.adjacency.neighbours(leg.starts)
-        else:
-            owners, targets = leg.adjacency.neighbours(leg.starts.take(rows_led))
-            owners = rows_led.take(owners)
-        for other in legs:
-            if other is not leg and len(owners):
-                kept = np.flatnonzero(other.joins(owners, targets))
-                owners, targets = owners.take(kept), targets.take(kept)
-        pieces.append((owners, targets))
+        against = [other for other in legs if other is not leg]
+        led = None if len(rows_led) == frame.rows else rows_led
+        pieces.append(_led(leg, against, tested, led))
+    owners, targets = pieces[0]
     if len(pieces) > 1:
         owners = np.concatenate([piece[0] for piece in pieces])
         targets = np.concatenate([piece[1] for piece in pieces])
@@ -323,3 +317,29 @@ def intersect(
     result = frame.keeping(live).take(owners)
     result.nodes[step.dst] = targets
     return result
+
+
+def _led(
+    leg: LegTests, others: list[LegTests], tested: Ints, rows: Ints | None
+) -> tuple[Ints, Numbers]:
+    """The neighbours of one leg that all others join, with their rows, of some rows or of all.
+
+    ``tested`` is how many neighbours the leading leg of each row has.
+    """
+
+    def starts_of(leg: LegTests) -> Numbers:
+        return leg.starts if rows is None else leg.starts.take(rows)
+
+    sources = starts_of(leg)
+    counts = tested if rows is None else tested.take(rows)
+    targets = leg.adjacency.targets_of(sources, counts)
+    owners: Ints | None = None
+    for other in others:
+        # As a rule few neighbours pass the first test; only of those the row is looked up.
+        starts = starts_of(other)
+        starts = np.repeat(starts, counts) if owners is None else starts.take(owners)
+        kept = np.flatnonzero(other.joins(starts, targets))
+        targets = targets.take(kept)
+        owners = owners_of(kept, counts) if owners is None else owners.take(kept)
+    assert owners is not None
+    return owners if rows is None else rows.take(owners), targets

@@ -38,11 +38,11 @@ class LegTests:
         is_narrow = self.adjacency.is_narrow or self._reverse is not None
         return NARROW_TEST if is_narrow else TEST
 
-    def joins(self, rows: Ints, targets: Numbers) -> Mask:
-        """Whether the starts of some rows are joined with targets."""
+    def joins(self, sources: Numbers, targets: Numbers) -> Mask:
+        """Whether pairs of a start and a target are joined."""
         if self._reverse is not None:
-            return self._reverse.contains(targets, self.starts.take(rows))
-        return self.adjacency.contains(self.starts.take(rows), targets)
+            return self._reverse.contains(targets, sources)
+        return self.adjacency.contains(sources, targets)
 
 
 def _narrow_reverse(source: EdgeSource, direction: str) -> Adjacency | None:

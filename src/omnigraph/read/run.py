@@ -94,7 +94,7 @@ class Run(SnapshotTables, EvalContext):
         self._scanned: dict[int, Frame] = {}
         self._memos: dict[int, Memo[np.bool_]] = {}
         self._joins: dict[int, tuple[Expand, tuple[Connect, ...]]] = {}
-        self._leads: dict[int, tuple[Frame, Leads]] = {}
+        self._leads: dict[tuple[int, int], tuple[Frame, Leads]] = {}
         self._weights: dict[int, Memo[np.int64]] = {}
 
     @cached_property
@@ -318,12 +318,12 @@ class Run(SnapshotTables, EvalContext):
 
     def keep_leads(self, step: Intersect, frame: Frame, leads: Leads) -> None:
         """Keep what leads the rows of a frame, until the step runs on them."""
-        self._leads[id(step)] = frame, leads
+        self._leads[id(step), id(frame)] = frame, leads
 
     def take_leads(self, step: Intersect, frame: Frame) -> Leads | None:
-        """What leads the rows of a frame, if it was kept; of another block it is not used."""
-        kept = self._leads.pop(id(step), None)
-        return kept[1] if kept is not None and kept[0] is frame else None
+        """What leads the rows of a frame, if it was kept."""
+        kept = self._leads.pop((id(step), id(frame)), None)
+        return None if kept is None else kept[1]
 
     def weights(self, step: Weigh) -> Memo[np.int64]:
         """The counts of a step for nodes of earlier blocks."""

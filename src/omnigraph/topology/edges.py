@@ -41,10 +41,25 @@ def spread(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     >>> [array.tolist() for array in spread(np.array([5, 8, 1]), np.array([2, 0, 1]))]
     [[0, 0, 2], [5, 6, 1]]
     """
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    owners = np.repeat(np.arange(len(counts)), counts)
-    return owners, np.arange(total) + np.repeat(starts - ends + counts, counts)
+    return np.repeat(np.arange(len(counts)), counts), _indices(starts, counts)
+
+
+def _indices(starts: Ints, counts: Ints) -> Ints:
+    """Every index of ranges given by start and length."""
+    indices = np.repeat(starts - np.cumsum(counts) + counts, counts)
+    indices += np.arange(len(indices))
+    return indices
+
+
+def owners_of(indices: Ints, counts: Ints) -> Ints:
+    """The owners of some ascending indices of all items, of which each owner has a number.
+
+    >>> owners_of(np.array([0, 2]), np.array([2, 0, 1])).tolist()
+    [0, 2]
+    """
+    if len(indices) < len(counts):
+        return np.cumsum(counts).searchsorted(indices, side="right")
+    return np.repeat(np.arange(len(counts)), counts).take(indices)
 
 
 def _are_consecutive(starts: Ints, counts: Ints) -> bool:
@@ -138,25 +153,23 @@ class Adjacency:
 
         ``counts`` are the degrees of the sources, if they are known.
         """
-        if len(sources) == 1:
-            return self._of_one(int(sources[0]))
         if len(sources) >= _FEW_TESTS and self.most == 1:
             return self._only_neighbours(sources)
-        starts = self.offsets.take(sources, mode="clip")
         counts = self.degrees(sources) if counts is None else counts
-        if _are_consecutive(starts, counts):
-            # Such as all sources.
-            owners = np.repeat(np.arange(len(starts)), counts)
-            return owners, self.targets[starts[0] : starts[-1] + counts[-1]]
-        owners, indices = spread(starts, counts)
-        return owners, self.targets.take(indices)
+        if len(sources) == 1:
+            return np.zeros(counts[0], np.int64), self.targets_of(sources, counts)
+        owners = np.repeat(np.arange(len(counts)), counts)
+        return owners, self.targets_of(sources, counts)
 
-    def _of_one(self, source: int) -> tuple[Ints, Numbers]:
-        """The neighbours of one source."""
-        if source > len(self.offsets) - 2:
-            return np.zeros(0, np.int64), self.targets[:0]
-        start, end = self.offsets[source : source + 2].tolist()
-        return np.zeros(end - start, np.int64), self.targets[start:end]
+    def targets_of(self, sources: Integers, counts: Ints) -> Numbers:
+        """Every neighbour of each source; ``counts`` are the degrees of the sources."""
+        if len(sources) >= _FEW_TESTS and self.most == 1:
+            return self._only_neighbours(sources)[1]
+        starts = self.offsets.take(sources, mode="clip")
+        if len(starts) == 1 or _are_consecutive(starts, counts):
+            # Such as all sources.
+            return self.targets[starts[0] : starts[-1] + counts[-1]]
+        return self.targets.take(_indices(starts, counts))
 
     def _only_neighbours(self, sources: Integers) -> tuple[Ints, Numbers]:
         """The neighbour of each source that has one, if none has more: a column of the sources."""
