@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from omnigraph.cluster.bundle import CONFIG, MemoryBundle
+from omnigraph.cluster import config_reader, desired
+from omnigraph.cluster.bundle import CONFIG, FileUnreadable, MemoryBundle
 from omnigraph.cluster.reports import ValidateReport
 from omnigraph.cluster.state_commands import validate_cluster
 from tests.cluster.lab import CONFIG as VALID
@@ -127,11 +133,66 @@ CASES = {
     ),
     "a kind of provider": (
         MINIMAL + PROVIDER % "kind: magic, api_key: '${K}'",
-        [("invalid_embedding_provider", "providers.embedding.main")],
+        [("invalid_embedding_provider", "providers.embedding.main.kind")],
+    ),
+    "another word for a kind": (
+        MINIMAL + PROVIDER % "provider: magic, api_key: '${K}'",
+        [("invalid_embedding_provider", "providers.embedding.main.provider")],
+    ),
+    "two kinds": (
+        MINIMAL + PROVIDER % "kind: mock, provider: mock",
+        [("invalid_cluster_yaml", "providers.embedding.main.provider")],
+    ),
+    "a blank model": (
+        MINIMAL + PROVIDER % "kind: mock, model: ' '",
+        [("invalid_embedding_provider", "providers.embedding.main.model")],
     ),
     "no key": (
         MINIMAL + PROVIDER % "kind: openai",
-        [("embedding_api_key_required", "providers.embedding.main")],
+        [("embedding_api_key_required", "providers.embedding.main.api_key")],
+    ),
+    "an empty key": (
+        MINIMAL + PROVIDER % "kind: openai, api_key: ",
+        [("embedding_api_key_required", "providers.embedding.main.api_key")],
+    ),
+    "no map of graphs": (MINIMAL + "graphs: [kb]", [("invalid_cluster_yaml", "graphs")]),
+    "a graph that is no map": (
+        MINIMAL + "graphs: {kb: kb.pg}",
+        [("invalid_cluster_yaml", "graphs.kb"), ("invalid_cluster_yaml", "graphs.kb.schema")],
+    ),
+    "a schema that is no text": (
+        MINIMAL + "graphs: {kb: {schema: [kb.pg]}}",
+        [("invalid_cluster_yaml", "graphs.kb.schema")],
+    ),
+    "queries that are no text": (
+        MINIMAL + KB % ", queries: 7",
+        [("invalid_cluster_yaml", "graphs.kb.queries")],
+    ),
+    "queries of which one is no text": (
+        MINIMAL + KB % ", queries: [7, queries/, no.gq]",
+        [
+            ("invalid_cluster_yaml", "graphs.kb.queries[0]"),
+            ("query_file_missing", "graphs.kb.queries[2]"),
+        ],
+    ),
+    "a query without a file": (
+        MINIMAL + KB % ", queries: {due: {}, all: {file: }}",
+        [
+            ("invalid_cluster_yaml", "graphs.kb.queries.due.file"),
+            ("invalid_cluster_yaml", "graphs.kb.queries.all.file"),
+        ],
+    ),
+    "a policy without a file": (
+        MINIMAL + KB % "" + "policies: {p: {applies_to: [kb]}}",
+        [("invalid_cluster_yaml", "policies.p.file")],
+    ),
+    "bindings that are no list": (
+        MINIMAL + KB % "" + "policies: {p: {file: kb.policy.yaml, applies_to: kb}}",
+        [("invalid_cluster_yaml", "policies.p.applies_to")],
+    ),
+    "a binding that is no text": (
+        MINIMAL + KB % "" + "policies: {p: {file: kb.policy.yaml, applies_to: [7, kb]}}",
+        [("invalid_cluster_yaml", "policies.p.applies_to[0]")],
     ),
     "a key in the file": (
         MINIMAL + PROVIDER % "kind: openai, api_key: sk-secret",
@@ -196,6 +257,8 @@ def test_a_wrong_configuration_names_the_field(case):
     report = validate(text)
     assert not report.ok
     assert problems(report) == expected
+    for finding in report.diagnostics:
+        assert re.match(r"[\w./]+:[1-9][0-9]*: |[\w./]+:\d+:\d+: ", finding.message), finding
     assert "sk-secret" not in str(report.to_json())
 
 
@@ -234,19 +297,29 @@ FILE_CASES = {
         "queries/due.gq:2:",
     ),
     "a query file in another encoding": (
-        {"queries__due_gq": b"\xff"},
+        {"queries__due_gq": b"\n\n  \xff"},
         "query_parse_error",
-        "'queries/due.gq' is not UTF-8",
+        "queries/due.gq:3: the file is not UTF-8 text",
+    ),
+    "a schema in another encoding": (
+        {"kb_pg": b"node\xff"},
+        "schema_parse_error",
+        "kb.pg:1: the file is not UTF-8 text",
+    ),
+    "a query that is declared twice": (
+        {"queries__more_gq": "\n\n" + DUE},
+        "duplicate_query_name",
+        "queries/more.gq:3:7: query 'due' is declared in 'queries/due.gq' too",
     ),
     "a policy that is not one": (
         {"kb_policy_yaml": "version: 1\nrule: []\n"},
         "policy_invalid",
-        "policy 'kb.policy.yaml', line 2",
+        "kb.policy.yaml:2: ",
     ),
     "a policy in another encoding": (
         {"kb_policy_yaml": b"\xff"},
         "policy_invalid",
-        "'kb.policy.yaml' is not UTF-8",
+        "kb.policy.yaml:1: the file is not UTF-8 text",
     ),
     "rows of a type that does not exist": (
         {
@@ -264,7 +337,57 @@ def test_a_wrong_file_is_named_with_its_line(case):
     changes, code, text = FILE_CASES[case]
     report = validate(VALID, **changes)
     (error, *_) = [finding for finding in report.diagnostics if finding.severity == "error"]
-    assert (error.code, text in error.message) == (code, True), error
+    assert (error.code, error.message.startswith(text)) == (code, True), error
+
+
+class Unlisted(MemoryBundle):
+    """A directory of queries that nobody may list."""
+
+    def listing(self, path: str) -> list[str]:
+        raise FileUnreadable("permission denied")
+
+
+def test_a_directory_that_cannot_be_listed_is_named_with_its_line():
+    files = {CONFIG: VALID, **FILES}
+    bundle = Unlisted("lab", {name: text.encode() for name, text in files.items()})
+    (finding,) = validate_cluster(bundle).diagnostics
+    assert finding.line == (
+        "ERROR query_dir_unreadable graphs.kb.queries: cluster.yaml:6: cannot list 'queries/': "
+        "permission denied"
+    )
+
+
+def test_a_configuration_in_another_encoding_is_named_with_its_line():
+    bundle = MemoryBundle("lab", {CONFIG: b"version: 1\nmetadata: {name: \xe9}\n"})
+    (finding,) = validate_cluster(bundle).diagnostics
+    assert (finding.code, finding.path) == ("cluster_config_read_error", CONFIG)
+    assert finding.message == "cluster.yaml:2: the file is not UTF-8 text"
+
+
+def _codes_in(module) -> Iterator[str]:
+    """The codes that a module reports."""
+    words = (
+        node.value
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+    for word in words:
+        if re.fullmatch(r"[a-z]+(_[a-z]+)+", word) and f"| `{word}` |" in PAGE:
+            yield word
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+
+
+def test_every_code_of_a_configuration_has_a_case():
+    reported = {*_codes_in(config_reader), *_codes_in(desired)}
+    cases = {code for _, expected in CASES.values() for code, _ in expected}
+    cases |= {code for _, code, _ in FILE_CASES.values()}
+    # Tested apart: there is no file or directory, or it is a warning.
+    apart = {"config_dir_not_found", "cluster_config_read_error", "query_dir_unreadable"}
+    apart |= {"query_dir_empty", "query_typecheck_skipped", "policy_closes_rows"}
+    apart |= {"policy_check_skipped"}
+    assert reported - apart == cases
 
 
 def test_queries_are_not_checked_against_an_invalid_schema():

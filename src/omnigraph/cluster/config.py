@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
+from omnigraph.cluster.bundle import CONFIG
 from omnigraph.cluster.ledger import EmbeddingProfile
 from omnigraph.cluster.resources import profile_json
 from omnigraph.records import dataclass
@@ -29,7 +30,6 @@ class GraphConfig:
 
     graph_id: str
     schema: str
-    line: int
     queries: tuple[QuerySource, ...] = ()
     provider: str | None = None
     """The address of its embedding provider."""
@@ -42,7 +42,6 @@ class PolicyConfig:
     name: str
     file: str
     bindings: tuple[str, ...]
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,18 @@ class ClusterConfig:
     providers: dict[str, EmbeddingProfile] = field(default_factory=dict)
     graphs: dict[str, GraphConfig] = field(default_factory=dict)
     policies: dict[str, PolicyConfig] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """The line of each key, by the path to it."""
+
+    def place(self, path: str) -> str:
+        """File and line of a key, or of the closest one around it.
+
+        >>> ClusterConfig(lines={"graphs.kb": 3}).place("graphs.kb.schema")
+        'cluster.yaml:3'
+        """
+        while path and path not in self.lines:
+            path, _, _ = path.rpartition(".")
+        return f"{CONFIG}:{self.lines.get(path, 1)}"
 
     def to_json(self) -> dict[str, Any]:
         """The meaning of the file, in a fixed order: comments and formatting do not count."""

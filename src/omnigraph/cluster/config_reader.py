@@ -39,8 +39,9 @@ def read_config(bundle: ConfigBundle, log: DiagnosticLog) -> ClusterConfig | Non
     except FileUnreadable as problem:
         log.error("cluster_config_read_error", CONFIG, f"cannot read the file: {problem.reason}")
         return None
-    except UnicodeDecodeError:
-        log.error("cluster_config_read_error", CONFIG, "the file is not UTF-8 text")
+    except UnicodeDecodeError as error:
+        message = _at(line_of(error), "the file is not UTF-8 text")
+        log.error("cluster_config_read_error", CONFIG, message)
         return None
     try:
         tree = parse_yaml(text, LARGEST)
@@ -78,6 +79,30 @@ def read_header(bundle: ConfigBundle, log: DiagnosticLog) -> ClusterConfig | Non
 
 def _at(line: int, message: str) -> str:
     return f"{CONFIG}:{line}: {message}"
+
+
+def line_of(error: UnicodeDecodeError) -> int:
+    """The line of the first bytes that are not text."""
+    return error.object.count(b"\n", 0, error.start) + 1
+
+
+def _lines(tree: YamlValue) -> dict[str, int]:
+    """The line of each key and item, by the path to it; of an anchor, those of its first use."""
+    lines: dict[str, int] = {}
+    visited: set[int] = set()
+    pending = [tree]
+    while pending:
+        value = pending.pop()
+        if value.node is None or id(value.node) in visited:
+            continue
+        visited.add(id(value.node))
+        for _, line, child in _pairs(value):
+            lines[child.path] = line
+            pending.append(child)
+        for child in value.items() if value.is_list else ():
+            lines[child.path] = child.line
+            pending.append(child)
+    return lines
 
 
 def _pairs(value: YamlValue) -> Iterator[tuple[str, int, YamlValue]]:
@@ -187,7 +212,8 @@ class _ClusterYamlReader:
             for name, line, value in self._named(entries.get("policies"))
             if (policy := self._policy(name, line, value, names)) is not None
         }
-        self._bound_once(policies)
+        lines = _lines(tree)
+        self._bound_once(policies, lines)
         return ClusterConfig(
             self._metadata(entries.get("metadata")),
             self._storage(entries),
@@ -195,6 +221,7 @@ class _ClusterYamlReader:
             providers,
             graphs,
             policies,
+            lines,
         )
 
     def _version(self, tree: YamlValue, entries: dict[str, YamlValue]) -> None:
@@ -287,10 +314,11 @@ class _ClusterYamlReader:
             self._invalid(at.path, at.line, "'provider' means 'kind': write one of them")
         kind = self._text(entries, "kind") or self._text(entries, "provider") or PROVIDER_KINDS[0]
         if kind not in PROVIDER_KINDS:
+            at = entries["kind" if self._text(entries, "kind") else "provider"]
             self._error(
                 "invalid_embedding_provider",
-                value.path,
-                line,
+                at.path,
+                at.line,
                 f"invalid kind '{escape(kind)}'; expected {', '.join(PROVIDER_KINDS)}",
             )
         profile = EmbeddingProfile(
@@ -313,20 +341,21 @@ class _ClusterYamlReader:
         value: YamlValue,
         entries: dict[str, YamlValue],
     ) -> None:
-        if "api_key" not in entries:
+        key = entries.get("api_key")
+        if key is None or key.is_null:
             if profile.kind != "mock":
                 self._error(
                     "embedding_api_key_required",
-                    value.path,
-                    line,
+                    f"{value.path}.api_key",
+                    line if key is None else key.line,
                     'api_key is missing; name a variable: "${NAME}"',
                 )
         elif profile.api_key is not None and key_variable(profile) is None:
             # The text may be a key: it is not repeated.
             self._error(
                 "embedding_api_key_inline",
-                f"{value.path}.api_key",
-                entries["api_key"].line,
+                key.path,
+                key.line,
                 'api_key must name a variable, "${NAME}"; keys do not belong in this file',
             )
 
@@ -349,7 +378,7 @@ class _ClusterYamlReader:
             self._invalid(f"{value.path}.schema", line, f"missing key '{value.path}.schema'")
         queries = tuple(self._queries(entries.get("queries")))
         provider = self._reference(entries, providers)
-        return None if schema is None else GraphConfig(name, schema, line, queries, provider)
+        return None if schema is None else GraphConfig(name, schema, queries, provider)
 
     def _reference(self, entries: dict[str, YamlValue], providers: Collection[str]) -> str | None:
         """The address of the provider that a graph names."""
@@ -379,24 +408,21 @@ class _ClusterYamlReader:
     def _queries(self, value: YamlValue | None) -> Iterator[QuerySource]:
         if value is None or value.is_null:
             return
-        try:
-            if value.node.id == "mapping":
-                for name, line, child in self._named(value):
-                    entries = self._entries(child, ("file",))
-                    file = self._text(entries, "file")
-                    if file is not None:
-                        yield QuerySource(file, line, child.path, name)
-                    elif "file" not in entries:
-                        self._invalid(
-                            f"{child.path}.file", line, f"missing key '{child.path}.file'"
-                        )
-            elif value.is_list:
-                for item in value.items():
-                    yield QuerySource(item.text(), item.line, item.path)
-            else:
-                yield QuerySource(value.text(), value.line, value.path)
-        except YamlProblem as problem:
-            self._invalid(value.path, problem.line, problem.message)
+        if value.node.id == "mapping":
+            for name, line, child in self._named(value):
+                entries = self._entries(child, ("file",))
+                file = self._text(entries, "file")
+                if file is not None:
+                    yield QuerySource(file, line, child.path, name)
+                elif "file" not in entries or entries["file"].is_null:
+                    path = f"{child.path}.file"
+                    self._invalid(path, line, f"missing key '{path}'")
+            return
+        for item in value.items() if value.is_list else (value,):
+            try:
+                yield QuerySource(item.text(), item.line, item.path)
+            except YamlProblem as problem:
+                self._invalid(item.path, problem.line, problem.message)
 
     # -- policies ----------------------------------------------------------------------------
 
@@ -408,7 +434,7 @@ class _ClusterYamlReader:
         if file is None and ("file" not in entries or entries["file"].is_null):
             self._invalid(f"{value.path}.file", line, f"missing key '{value.path}.file'")
         bindings = self._bindings(value, line, entries.get("applies_to"), graphs)
-        return None if file is None else PolicyConfig(name, file, bindings, line)
+        return None if file is None else PolicyConfig(name, file, bindings)
 
     def _bindings(
         self, policy: YamlValue, line: int, value: YamlValue | None, graphs: Collection[str]
@@ -419,6 +445,7 @@ class _ClusterYamlReader:
         except YamlProblem as problem:
             self._invalid(f"{policy.path}.applies_to", problem.line, problem.message)
             return ()
+        line = line if value is None else value.line
         if not items:
             self._error(
                 "policy_missing_applies_to",
@@ -458,15 +485,16 @@ class _ClusterYamlReader:
             return False
         return True
 
-    def _bound_once(self, policies: dict[str, PolicyConfig]) -> None:
+    def _bound_once(self, policies: dict[str, PolicyConfig], lines: dict[str, int]) -> None:
         bound: dict[str, str] = {}
         for name, policy in policies.items():
             for binding in policy.bindings:
                 if binding in bound:
+                    path = f"policies.{name}.applies_to"
                     self._error(
                         "duplicate_policy_binding",
-                        f"policies.{name}.applies_to",
-                        policy.line,
+                        path,
+                        lines[path],
                         f"policy '{bound[binding]}' is bound to '{binding}' too",
                     )
                 bound.setdefault(binding, name)

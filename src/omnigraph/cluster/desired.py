@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.cluster.bundle import ConfigBundle, FileUnreadable
 from omnigraph.cluster.config import ClusterConfig, GraphConfig, PolicyConfig, QuerySource
-from omnigraph.cluster.config_reader import read_config
+from omnigraph.cluster.config_reader import line_of, read_config
 from omnigraph.cluster.diagnostics import DiagnosticLog
 from omnigraph.cluster.ledger import EmbeddingProfile
 from omnigraph.cluster.resources import (
@@ -26,6 +26,7 @@ from omnigraph.cluster.resources import (
     profile_digest,
 )
 from omnigraph.errors import LanguageError, OmniGraphError, PackageMissing, PolicyInvalid
+from omnigraph.escaping import escape
 from omnigraph.lang.diagnostics import Phase, Source
 from omnigraph.lang.query import ast
 from omnigraph.lang.query.parser import read_queries
@@ -134,20 +135,21 @@ class _DesiredReader:
     def _depend(self, source: str, target: str) -> None:
         self._dependencies.add(Dependency(source, target))
 
-    def _content(self, code: str, path: str, field: str, line: int) -> bytes | None:
+    def _content(self, code: str, path: str, field: str) -> bytes | None:
         """The bytes of a file; ``None`` after noting why they cannot be read."""
         try:
             return self._bundle.read(path)
         except FileUnreadable as problem:
-            message = f"cluster.yaml:{line}: cannot read '{path}': {problem.reason}"
+            message = f"{self._config.place(field)}: cannot read '{path}': {problem.reason}"
             self._log.error(code, field, message)
             return None
 
     def _text(self, code: str, path: str, field: str, content: bytes) -> str | None:
         try:
             return content.decode("utf-8")
-        except UnicodeDecodeError:
-            self._log.error(code, field, f"'{path}' is not UTF-8 text")
+        except UnicodeDecodeError as error:
+            message = f"{path}:{line_of(error)}: the file is not UTF-8 text"
+            self._log.error(code, field, message)
             return None
 
     # -- graphs ------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ class _DesiredReader:
 
     def _schema(self, graph: GraphConfig, address: str) -> str | None:
         field = f"graphs.{graph.graph_id}.schema"
-        content = self._content("schema_file_missing", graph.schema, field, graph.line)
+        content = self._content("schema_file_missing", graph.schema, field)
         if content is None:
             return None
         text = self._text("schema_parse_error", graph.schema, field, content)
@@ -214,8 +216,8 @@ class _DesiredReader:
                         self._log.error(
                             "duplicate_query_name",
                             source.field,
-                            f"query '{query.name}' is declared in '{declared[query.name]}' and "
-                            f"'{path}'",
+                            f"{_place(read, query)}: query '{query.name}' is declared in "
+                            f"'{declared[query.name]}' too",
                         )
                         continue
                     declared[query.name] = path
@@ -224,10 +226,12 @@ class _DesiredReader:
                     self._add(DesiredResource(address, digests[query.name], path, read.content))
                     unchecked += not self._check(graph, source, read, query)
         if unchecked:
+            field = f"graphs.{graph.graph_id}.queries"
             self._log.warning(
                 "query_typecheck_skipped",
-                f"graphs.{graph.graph_id}.queries",
-                f"{unchecked} queries are not checked, because the schema is invalid",
+                field,
+                f"{self._config.place(field)}: {unchecked} queries are not checked, because the "
+                "schema is invalid",
             )
         return digests
 
@@ -252,7 +256,7 @@ class _DesiredReader:
         return self._texts[path]
 
     def _parse(self, path: str, source: QuerySource) -> _FileQueries | None:
-        content = self._content("query_file_missing", path, source.field, source.line)
+        content = self._content("query_file_missing", path, source.field)
         if content is None:
             return None
         text = self._text("query_parse_error", path, source.field, content)
@@ -270,7 +274,7 @@ class _DesiredReader:
     def _selected(self, source: QuerySource, path: str, read: _FileQueries) -> Iterator[ast.Query]:
         for query in read.queries:
             if source.name is None and not is_name(query.name):
-                message = f"'{path}': invalid query name '{query.name}'"
+                message = f"{_place(read, query)}: invalid query name '{query.name}'"
                 self._log.error("invalid_resource_id", source.field, message)
             elif source.name in (None, query.name):
                 yield query
@@ -301,7 +305,7 @@ class _DesiredReader:
                 message = f"{finding.location}: query '{query.name}': {finding.text}"
                 self._log.error("query_typecheck_error", source.field, message)
         except OmniGraphError as error:
-            message = f"{read.source.name}: query '{query.name}': {error.message}"
+            message = f"{_place(read, query)}: query '{query.name}': {error.message}"
             self._log.error("query_typecheck_error", source.field, message)
         return True
 
@@ -312,7 +316,7 @@ class _DesiredReader:
         for binding in policy.bindings:
             if binding != CLUSTER:
                 self._depend(address, binding)
-        content = self._content("policy_file_missing", policy.file, field, policy.line)
+        content = self._content("policy_file_missing", policy.file, field)
         if content is None:
             return
         text = self._text("policy_invalid", policy.file, field, content)
@@ -339,10 +343,13 @@ class _DesiredReader:
         scope: BundleScope = "server" if CLUSTER in policy.bindings else "graph"
         rules = self._parsed_policy(policy.file, scope, text)
         if isinstance(rules, PolicyInvalid):
-            self._log.error("policy_invalid", field, rules.message)
+            line = rules.details.get("line", 1)
+            message = rules.message.removeprefix(f"policy '{escape(policy.file)}', line {line}: ")
+            self._log.error("policy_invalid", field, f"{policy.file}:{line}: {message}")
             return
         if isinstance(rules, OmniGraphError):
-            self._log.warning("policy_check_skipped", field, rules.message)
+            message = f"{self._config.place(field)}: {rules.message}"
+            self._log.warning("policy_check_skipped", field, message)
             return
         for binding in policy.bindings:
             graph = binding.removeprefix("graph.")
@@ -358,3 +365,9 @@ class _DesiredReader:
                     self._log.error("policy_invalid", field, message)
                 else:
                     self._log.warning("policy_closes_rows", field, message)
+
+
+def _place(read: _FileQueries, query: ast.Query) -> str:
+    """File, line and column of the name of a query."""
+    line, column = read.source.position(query.name_span.start)
+    return f"{read.source.name}:{line}:{column}"

@@ -115,13 +115,15 @@ def check_references(bundle: MemoryBundle, storage: str, log: DiagnosticLog) -> 
         log.error(
             "storage_root_mismatch",
             "storage",
-            "cluster.yaml names another storage than that of the server; nothing was changed",
+            f"{config.place('storage')}: this is another storage than that of the server; nothing "
+            "was changed",
         )
     for name, profile in config.providers.items():
         variable = key_variable(profile)
         if variable is not None and variable.upper().startswith(_OWN_VARIABLES):
+            field = f"providers.embedding.{name}.api_key"
             log.error(
                 "embedding_api_key_reserved",
-                f"providers.embedding.{name}.api_key",
-                f"cluster.yaml: the variable {variable} belongs to the server itself",
+                field,
+                f"{config.place(field)}: the variable {variable} belongs to the server itself",
             )
