@@ -156,7 +156,7 @@ def test_a_damaged_approval_approves_nothing(lab, damage, code):
     if code is None:
         assert report.is_converged
         return
-    assert any(found.startswith(code) for found in codes(report, "warning")), codes(report)
+    assert any(given.startswith(code) for given in codes(report, "warning")), codes(report)
     assert dispositions(report)["graph.kb"] == "blocked approval_required"
     assert "apply_dependency_blocked" in codes(report, "warning")
     assert lab.root().exists()

@@ -259,7 +259,7 @@ class Reader:
     actor: str
     query: str
     params: dict[str, Any]
-    answers: list[tuple[float, float, int]] = field(default_factory=list)
+    replies: list[tuple[float, float, int]] = field(default_factory=list)
     """When each was asked and answered, and its status."""
     failures: list[Any] = field(default_factory=list)
     """What was neither an answer nor a refusal of the policy."""
@@ -281,7 +281,7 @@ class Reader:
             except OSError as error:
                 self.failures.append(error)
                 return
-            self.answers.append((began, time.monotonic(), answer.status))
+            self.replies.append((began, time.monotonic(), answer.status))
             if answer.status != 200 and (answer.status != 403 or self.actor != "abel"):
                 self.failures.append((self.actor, self.query, answer.status, content))
         connection.close()
@@ -319,10 +319,10 @@ class Readers:
         """Wait until everybody has got an answer to a question asked from now on."""
         now = time.monotonic()
 
-        def have_answers() -> bool:
-            return all(reader.answers and reader.answers[-1][0] > now for reader in self.all)
+        def have_replies() -> bool:
+            return all(reader.replies and reader.replies[-1][0] > now for reader in self.all)
 
-        until(lambda: self.failures or have_answers(), "answers for every reader")
+        until(lambda: self.failures or have_replies(), "replies for every reader")
 
     @property
     def failures(self) -> list[Any]:
@@ -334,12 +334,12 @@ class Readers:
     def check_right_taken(self, before: float, after: float) -> None:
         """Abel was never refused before the policy was sent, and always after it was in force."""
         for reader in self.of("abel"):
-            for asked, answered, status in reader.answers:
-                if answered < before:
+            for began, ended, status in reader.replies:
+                if ended < before:
                     assert status == 200
-                if asked > after:
+                if began > after:
                     assert status == 403
-            statuses = [status for _, _, status in reader.answers]
+            statuses = [status for _, _, status in reader.replies]
             # Once refused, always refused: no process went back.
             assert statuses == sorted(statuses)
             assert {statuses[0], statuses[-1]} == {200, 403}

@@ -31,7 +31,7 @@ def begin(gardens: Gardens, storage: str | None = None) -> None:
 
 def load(gardens: Gardens, graph: str) -> None:
     seed = str(gardens.work / "seed.jsonl")
-    gardens.works("load", graph, "--data", seed, "--mode", "overwrite", "--as", "olga")
+    gardens.works("load", graph, "--data", seed, "--mode", "overwrite", "--yes", "--as", "olga")
 
 
 def follow(gardens: Gardens, *servers) -> None:
@@ -79,7 +79,7 @@ def test_a_schema_and_a_policy_change_while_fifty_people_read(tmp_path: Path):
             assert "g.motto" in invoke(server, "vera", "gardens_all").json["rows"][0]
             readers.advance()
             assert readers.failures == []
-            assert {status for reader in readers.all for _, _, status in reader.answers} == {200}
+            assert {status for reader in readers.all for _, _, status in reader.replies} == {200}
             # The policy, through the server.
             gardens.edit("people.policy.yaml", APPRENTICES, "")
             plan = gardens.cluster("plan")

@@ -57,10 +57,10 @@ class ClusterConfig:
     lines: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     """The line of each key, by the path to it."""
 
-    def place(self, path: str) -> str:
+    def at(self, path: str) -> str:
         """File and line of a key, or of the closest one around it.
 
-        >>> ClusterConfig(lines={"graphs.kb": 3}).place("graphs.kb.schema")
+        >>> ClusterConfig(lines={"graphs.kb": 3}).at("graphs.kb.schema")
         'cluster.yaml:3'
         """
         while path and path not in self.lines:

@@ -140,7 +140,7 @@ class _DesiredReader:
         try:
             return self._bundle.read(path)
         except FileUnreadable as problem:
-            message = f"{self._config.place(field)}: cannot read '{path}': {problem.reason}"
+            message = f"{self._config.at(field)}: cannot read '{path}': {problem.reason}"
             self._log.error(code, field, message)
             return None
 
@@ -216,7 +216,7 @@ class _DesiredReader:
                         self._log.error(
                             "duplicate_query_name",
                             source.field,
-                            f"{_place(read, query)}: query '{query.name}' is declared in "
+                            f"{_location(read, query)}: query '{query.name}' is declared in "
                             f"'{declared[query.name]}' too",
                         )
                         continue
@@ -230,7 +230,7 @@ class _DesiredReader:
             self._log.warning(
                 "query_typecheck_skipped",
                 field,
-                f"{self._config.place(field)}: {unchecked} queries are not checked, because the "
+                f"{self._config.at(field)}: {unchecked} queries are not checked, because the "
                 "schema is invalid",
             )
         return digests
@@ -274,7 +274,7 @@ class _DesiredReader:
     def _selected(self, source: QuerySource, path: str, read: _FileQueries) -> Iterator[ast.Query]:
         for query in read.queries:
             if source.name is None and not is_name(query.name):
-                message = f"{_place(read, query)}: invalid query name '{query.name}'"
+                message = f"{_location(read, query)}: invalid query name '{query.name}'"
                 self._log.error("invalid_resource_id", source.field, message)
             elif source.name in (None, query.name):
                 yield query
@@ -305,7 +305,7 @@ class _DesiredReader:
                 message = f"{finding.location}: query '{query.name}': {finding.text}"
                 self._log.error("query_typecheck_error", source.field, message)
         except OmniGraphError as error:
-            message = f"{_place(read, query)}: query '{query.name}': {error.message}"
+            message = f"{_location(read, query)}: query '{query.name}': {error.message}"
             self._log.error("query_typecheck_error", source.field, message)
         return True
 
@@ -348,7 +348,7 @@ class _DesiredReader:
             self._log.error("policy_invalid", field, f"{policy.file}:{line}: {message}")
             return
         if isinstance(rules, OmniGraphError):
-            message = f"{self._config.place(field)}: {rules.message}"
+            message = f"{self._config.at(field)}: {rules.message}"
             self._log.warning("policy_check_skipped", field, message)
             return
         for binding in policy.bindings:
@@ -367,7 +367,7 @@ class _DesiredReader:
                     self._log.warning("policy_closes_rows", field, message)
 
 
-def _place(read: _FileQueries, query: ast.Query) -> str:
+def _location(read: _FileQueries, query: ast.Query) -> str:
     """File, line and column of the name of a query."""
     line, column = read.source.position(query.name_span.start)
     return f"{read.source.name}:{line}:{column}"

@@ -115,7 +115,7 @@ def check_references(bundle: MemoryBundle, storage: str, log: DiagnosticLog) -> 
         log.error(
             "storage_root_mismatch",
             "storage",
-            f"{config.place('storage')}: this is another storage than that of the server; nothing "
+            f"{config.at('storage')}: this is another storage than that of the server; nothing "
             "was changed",
         )
     for name, profile in config.providers.items():
@@ -125,5 +125,5 @@ def check_references(bundle: MemoryBundle, storage: str, log: DiagnosticLog) -> 
             log.error(
                 "embedding_api_key_reserved",
                 field,
-                f"{config.place(field)}: the variable {variable} belongs to the server itself",
+                f"{config.at(field)}: the variable {variable} belongs to the server itself",
             )

@@ -51,7 +51,7 @@ def open_session(
     try:
         storage = ClusterStorage(root or storage_root(config, bundle), settings)
     except OmniGraphError as error:
-        log.error("storage_root_invalid", "storage", f"{config.place('storage')}: {error.message}")
+        log.error("storage_root_invalid", "storage", f"{config.at('storage')}: {error.message}")
         return None, log
     return ClusterSession(bundle, settings, log, config, storage, desired), log
 
