@@ -137,6 +137,15 @@ def test_without_a_working_java_a_job_fails_with_a_typed_error(
         remote.jobs.wait(job["job_id"])
 
 
+def test_a_process_that_cannot_be_started_is_a_typed_error(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_process.sys, "executable", "/nowhere/python")
+    job = ended(client, client.post("/maintenance/optimize", {"engine": "spark"}).json["job_id"])
+    assert (job["error"]["status"], job["error"]["reason"]) == (501, "spark_unavailable")
+    assert "cannot be started" in job["error"]["error"]
+
+
 # -- who acts --------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from omnigraph.api.graph import Graph
+from omnigraph.errors import SparkUnavailable
 from omnigraph.progress import Progress
 from omnigraph.server.config import LogOptions
 from omnigraph.server.jobs.owners import process_of
@@ -70,15 +71,23 @@ def _started(log: LogOptions) -> Iterator[tuple[subprocess.Popen[bytes], Connect
     """A new interpreter, never a fork; when the block ends it has ended."""
     ours, theirs = socket.socketpair()
     descriptors = () if log.descriptor <= 2 else (log.descriptor,)
-    with theirs:
-        process = subprocess.Popen(
-            # Without the current directory on its path: a server may be started anywhere.
-            (sys.executable, "-P", "-m", MODULE),
-            stdin=theirs.fileno(),
-            pass_fds=descriptors,
-            # The interrupt of a terminal is for the server only.
-            start_new_session=True,
-        )
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                # Without the current directory on its path: a server may be started anywhere.
+                (sys.executable, "-P", "-m", MODULE),
+                stdin=theirs.fileno(),
+                pass_fds=descriptors,
+                # The interrupt of a terminal is for the server only.
+                start_new_session=True,
+            )
+    except OSError as error:
+        ours.close()
+        reason = (error.strerror or "unknown reason").lower()
+        raise SparkUnavailable(
+            f"the process of the job cannot be started: {reason}",
+            hint="repeat it when the server has more memory and processes to spare",
+        ) from error
     connection = Connection(ours.detach())
     try:
         yield process, connection
