@@ -188,3 +188,9 @@ def test_a_reader_goes_on_though_the_version_that_it_read_was_removed(beside):
         other.append(people(bo=1))
     assert beside.states() == [fresh_state(store_at(beside.path))] * 2
     assert [reader.commits() for reader in beside.readers] == [beside.writer.commits()] * 2
+
+
+def test_the_memory_has_its_space_before_anything_is_announced(tmp_path):
+    create_memory(tmp_path / "memory")
+    status = (tmp_path / "memory").stat()
+    assert status.st_blocks * 512 >= status.st_size > 0

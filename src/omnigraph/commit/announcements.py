@@ -53,9 +53,12 @@ _DECODER = msgspec.msgpack.Decoder(Announcement)
 
 
 def create_memory(path: Path) -> None:
-    """Create the memory of a server; its processes open it."""
+    """Create the memory of a server; its processes open it.
+
+    All of it is written: a process that writes to memory for which its disk has no space is killed.
+    """
     with path.open("xb") as file:
-        file.truncate(_SIZE)
+        file.write(bytes(_SIZE))
 
 
 class _Memory:

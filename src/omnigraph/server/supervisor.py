@@ -130,7 +130,13 @@ class Supervisor:
     def _listen_for_readers(self) -> None:
         """What the writer shares with readers, in a directory that only this user can enter."""
         self._folder = _new_folder()
-        create_memory(Path(self._announcements))
+        try:
+            create_memory(Path(self._announcements))
+        except OSError as error:
+            raise CannotServe(
+                f"the directory for temporary files cannot be written: {error.strerror or error}",
+                hint="free space there, or set TMPDIR to another directory",
+            ) from error
         self._writer_socket = socket.socket(socket.AF_UNIX)
         self._writer_socket.bind(self._writer_path)
         self._writer_socket.listen(BACKLOG)
