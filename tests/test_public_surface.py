@@ -73,6 +73,8 @@ def test_all_is_pinned():
         "BranchesLike",
         "SchemaLike",
         "QueriesLike",
+        "TagsLike",
+        "ChangesLike",
         "restore",
         "clone",
         "backup_points",

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from omnigraph.api.graph import Graph
     from omnigraph.api.graph_like import (
         BranchesLike,
+        ChangesLike,
         GraphLike,
         QueriesLike,
         SchemaLike,
         SnapshotLike,
+        TagsLike,
     )
     from omnigraph.api.handle import Mode
     from omnigraph.api.maintenance import GraphIndexes, GraphMaintenance, verify_graph
@@ -188,7 +190,8 @@ _NAMES = {
     "remote.async_maintenance": "AsyncRemoteIndexes AsyncRemoteEmbeddings AsyncRemoteMaintenance "
     "AsyncRemoteJobs",
     "remote.async_namespaces": "AsyncRemoteBranches AsyncRemoteSchema AsyncRemoteQueries",
-    "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike QueriesLike",
+    "api.graph_like": "GraphLike SnapshotLike BranchesLike SchemaLike QueriesLike TagsLike "
+    "ChangesLike",
     "api.backup": "restore clone backup_points prune_backup",
     "result.page": "ResultPage",
     "result.result": "Result",
@@ -275,7 +278,7 @@ __all__ += ["AsyncRemoteQueries", "AsyncRemoteBlobs", "AsyncRemoteIndexes"]
 __all__ += ["AsyncRemoteEmbeddings", "AsyncRemoteMaintenance", "AsyncRemoteJobs"]
 __all__ += ["AsyncRemoteDeployments"]
 __all__ += ["GraphLike", "SnapshotLike", "BranchesLike", "SchemaLike"]
-__all__ += ["QueriesLike"]
+__all__ += ["QueriesLike", "TagsLike", "ChangesLike"]
 __all__ += ["restore", "clone", "backup_points", "prune_backup", "verify_graph"]
 __all__ += [
     "PreparedRead",

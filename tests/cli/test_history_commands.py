@@ -506,6 +506,7 @@ def test_a_large_blob_is_written_piece_by_piece(own, monkeypatch):
     assert workspace.read_bytes() == b""
 
 
+@pytest.mark.own_process("it changes what this process takes for a terminal")
 def test_a_blob_is_not_shown_on_a_terminal(workspace, monkeypatch):
     monkeypatch.setattr("omnigraph.cli.output.terminal.is_terminal", lambda stream: True)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -34,6 +34,7 @@ from omnigraph.cli.warm.admission import INPUTS, REFUSED_OPTIONS
 from omnigraph.cli.warm.graphs import MOST_GRAPHS, OpenGraphs
 from omnigraph.errors import Closed
 from omnigraph.settings import environment_of
+from tests.cluster.lab import POLICY, Lab
 from tests.sampling import rotating
 
 pytestmark = [
@@ -226,6 +227,36 @@ def test_a_graph_that_is_made_anew_is_another_one(desk):
     assert "Ana" not in shown
 
 
+def without_ids(text: str) -> str:
+    return re.sub(r"\b[0-9A-Z]{26}\b", "ID", text)
+
+
+def test_a_graph_of_a_cluster_is_the_same_with_a_policy(desk):
+    """Whoever can open the storage is not asked; who acts is the actor of the command."""
+    lab = Lab(desk.directory / "lab")
+    rows = """rows: [{id: r, actors: {group: staff}, types: [Task], where: 'name = "a"'}]\n"""
+    lab.write("kb.policy.yaml", POLICY.replace("version: 1", "version: 2") + rows)
+    lab.applied()
+    graph = str(lab.directory / "graphs" / "kb.omni")
+    tasks = "query q() { match { $t: Task } return { $t.name } order { $t.name } }"
+    add = "query a($name: String) { insert Task { name: $name } }"
+    mutate = ("mutate", "--store", graph, "-e", add, "--as", "eve", "--params")
+    with desk.runs_warm(3):
+        code, out, err = desk.run(*mutate, '{"name": "warm"}')
+        cold = desk.run(*mutate, '{"name": "cold"}', OMNIGRAPH_WARM="off")
+        assert (code, without_ids(out), err) == (cold[0], without_ids(cold[1]), cold[2])
+        # The policy shows only `a`, and nothing to eve.
+        for command in (("query", "--store", graph, "-e", tasks), ("log", graph, "--oneline")):
+            warm = desk.run(*command)
+            assert warm == desk.run(*command, OMNIGRAPH_WARM="off")
+            assert warm[0] == 0
+    assert "warm" in desk.run("query", "--store", graph, "-e", tasks)[1]
+    with Graph.open(graph, "r") as opened:
+        assert {commit.actor for commit in opened.commits()[:2]} == {"eve"}
+    schema = ("schema", "apply", "--store", graph, "--schema", "lab/kb.pg")
+    assert desk.run(*schema) == desk.run(*schema, OMNIGRAPH_WARM="off")
+
+
 def test_files_and_stdin_come_from_the_command(desk):
     desk.graph("files.omni")
     with desk.runs_warm(3):
@@ -288,10 +319,10 @@ def test_a_command_with_other_limits_runs_in_its_own_process(desk, limit):
 
 
 def test_colours_and_a_terminal_are_those_of_the_command(desk):
-    def shown(switch: str) -> bytes:
+    def shown(switch: str, *command: str) -> bytes:
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
-            [sys.executable, "-m", "omnigraph.cli", "commit", "show", "--uri", "g.omni", "01X"],
+            [sys.executable, "-m", "omnigraph.cli", *command, "--uri", "g.omni"],
             cwd=desk.directory,
             env={**desk.environ, "OMNIGRAPH_WARM": switch, "TERM": "xterm"},
             stdin=theirs,
@@ -307,10 +338,13 @@ def test_colours_and_a_terminal_are_those_of_the_command(desk):
         assert process.wait(SECONDS) == 1
         return text
 
-    with desk.runs_warm():
-        warm = shown("auto")
-    assert b"\x1b[31mError:" in warm
-    assert warm == shown("off")
+    blob = ("blob", "get", "node", "Person", "Ana", "photo")
+    for command in (("commit", "show", "01X"), blob):
+        with desk.runs_warm():
+            warm = shown("auto", *command)
+        assert b"\x1b[31mError:" in warm
+        assert warm == shown("off", *command)
+    assert b"refusing to write binary data to a terminal" in warm
 
 
 # -- interrupted -----------------------------------------------------------------------------------
@@ -581,20 +615,53 @@ def test_it_starts_once_ends_when_idle_and_stops(cold):
 
 
 @pytest.mark.slow
-def test_an_upgraded_program_is_noticed(cold):
-    cold.graph()
+def installed(cold: Desk) -> Path:
+    """A copy of the program that the commands of a desk run."""
     copy = cold.directory / "program"
     shutil.copytree(ROOT / "src" / "omnigraph", copy / "omnigraph")
     cold.environ["PYTHONPATH"] = str(copy)
+    return copy / "omnigraph"
+
+
+def upgrade(program: Path) -> None:
+    module = program / "cli" / "output" / "rows.py"
+    text = module.read_text("utf-8")
+    assert "rows from {source}" in text
+    module.write_text(text.replace("rows from {source}", "newer rows from {source}"), "utf-8")
+
+
+def test_an_upgraded_program_is_noticed(cold):
+    cold.graph()
+    program = installed(cold)
     command = ("query", "--store", "g.omni", "-e", NAMES)
     cold.run("warm", "start")
     with cold.runs_warm():
-        before = cold.run(*command)
-    with (copy / "omnigraph" / "cli" / "commands" / "query.py").open("a") as module:
-        module.write("# newer\n")
-    assert cold.run(*command) == before
+        code, before, err = cold.run(*command)
+    upgrade(program)
+    after = before.replace("rows from", "newer rows from")
+    # At once: no command after the upgrade is run by the old program.
+    assert cold.run(*command) == (code, after, err)
     wait_until(lambda: not cold.status()["running"])
     assert cold.run("warm", "start")[1].endswith("started\n")
+    with cold.runs_warm():
+        assert cold.run(*command) == (code, after, err)
+
+
+def test_a_command_that_runs_during_an_upgrade_is_finished_by_the_program_it_began_with(cold):
+    cold.graph()
+    program = installed(cold)
+    cold.run("warm", "start")
+    mutate = ("mutate", "--store", "g.omni", "--query", "-", "--params", '{"name": "Cy"}')
+    with cold.start(*mutate) as running:
+        assert running.stdin is not None
+        wait_until(lambda: cold.status()["commands_running"] == 1)
+        upgrade(program)
+        # The next command notices it.
+        assert "newer" in cold.run("query", "--store", "g.omni", "-e", NAMES)[1]
+        out, _ = running.communicate(ADD.encode(), timeout=SECONDS)
+    assert (running.returncode, b"1 nodes" in out) == (0, True), out
+    assert "Cy" in cold.run("query", "--store", "g.omni", "-e", NAMES)[1]
+    wait_until(lambda: not cold.status()["running"])
 
 
 # -- attacks ---------------------------------------------------------------------------------------

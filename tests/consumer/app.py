@@ -137,6 +137,12 @@ def enrich(graph: GraphLike, file: Path) -> list[str]:
         rows: Result = head.query(PEOPLE, params={"least": 18}, timeout=1.5)
         commits: list[Commit] = graph.commits()
         names = [*graph.branches.list(), graph.schema.text(), *head.export(), graph.uri]
+        tag: Tag = graph.tags.create("v1", changed.commit_id)
+        page: ChangePage = graph.changes.poll(start="now", wait=1.5, types=["Person"])
+        blamed: Blame = graph.changes.blame("Person", "Ada")
+        names += [tag.commit_id, page.cursor, blamed.commit.commit_id]
+        names += [change.id for change in graph.changes.of_commit(tag.commit_id).changes]
+        names += [block.cursor for block in graph.changes.follow(cursor=page.cursor)]
         print(changed, merged, rows.columns, commits, graph.catalog.node_types)
         return names
 

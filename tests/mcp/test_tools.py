@@ -37,14 +37,14 @@ class Granted:
     def __init__(self, *actions, branches=None, queries=None):
         self._actions, self._branches, self._queries = actions, branches, queries
 
-    def allows(self, action, branch=None, target=None, query=None):
+    def may(self, action, branch=None, target=None, query=None):
         where = target or branch
         is_there = self._branches is None or where is None or where in self._branches
         is_granted = query is None or self._queries is None or query in self._queries
         return action in self._actions and is_there and is_granted
 
     def require(self, action, branch=None, target=None, query=None):
-        if not self.allows(action, branch, target, query):
+        if not self.may(action, branch, target, query):
             raise PolicyDenied(f"policy denied action '{action}'")
 
 
@@ -85,6 +85,30 @@ def test_neighbours_have_the_edge_and_the_node(toolbox):
     assert [n["node"]["name"] for n in back["neighbours"]] == ["Ada"]
 
 
+def test_the_pages_of_neighbours_are_those_of_the_library_in_one_order(context_of, graph):
+    people = [f"p{n * 7 % 23:02}" for n in range(23)]
+    graph.load([{"type": "Person", "data": {"name": name}} for name in people])
+    for name in people:
+        graph.load([{"edge": "Knows", "from": "Ada", "to": name}], "append")
+    graph.load([{"edge": "Knows", "from": name, "to": "Ada"} for name in people[:4]], "append")
+    whole = graph.snapshot().neighbours("Person", "Ada", limit=1_000)
+    # Out before in, then by the other node.
+    expected = [("out", name) for name in sorted([*people, "Grace"])]
+    expected += [("in", name) for name in sorted(people[:4])]
+    assert [(n.direction, n.node["name"]) for n in whole[:-1]] == expected
+    for limit in (1, 5, 24, 26, 28, 29):
+        assert graph.snapshot().neighbours("Person", "Ada", limit=limit) == whole[:limit]
+    toolbox, given = Toolbox(context_of()), {"type": "Person", "id": "Ada", "limit": 4}
+    pages = [data_of(toolbox.call("graph_neighbours", given))]
+    graph.load([{"edge": "Knows", "from": "Ada", "to": "Ada"}], "append")
+    while "cursor" in pages[-1]:
+        sent = given | {"cursor": pages[-1]["cursor"]}
+        pages.append(data_of(toolbox.call("graph_neighbours", sent)))
+    read = [row for page in pages for row in page["neighbours"]]
+    assert [row["edge"]["id"] for row in read] == [row.edge["id"] for row in whole]
+    assert [len(page["neighbours"]) for page in pages] == [4] * 7 + [1]
+
+
 def test_integers_beyond_two_to_the_53_are_texts(toolbox):
     entity = data_of(toolbox.call("graph_entity", {"type": "Person", "id": "Grace"}))["entity"]
     assert entity["age"] == "9007199254740993"
@@ -103,7 +127,7 @@ def test_a_mistake_in_a_query_has_its_place_and_a_correction(toolbox):
 @pytest.mark.parametrize(
     ("tool", "arguments", "message"),
     [
-        ("graph_entity", {"type": "Persn", "id": "Ada"}, "there is no type `Persn`"),
+        ("graph_entity", {"type": "Persn", "id": "Ada"}, "there is no type 'Persn'"),
         ("graph_entity", {"type": "Person", "id": "Zoe"}, "there is no Person 'Zoe'"),
         ("graph_entity", {"id": "Ada"}, "tool `graph_entity` needs the argument `type`"),
         ("graph_entity", {"type": 3, "id": "Ada"}, "argument `type` must be string"),

@@ -63,6 +63,35 @@ def test_a_method_takes_the_same_arguments(local, remote_class, table):
             assert theirs[key].kind == ours[key].kind, (name, key)
 
 
+LIKE = [
+    (omnigraph.GraphLike, Graph, RemoteGraph),
+    (omnigraph.SnapshotLike, GraphSnapshot, RemoteSnapshot),
+    (omnigraph.BranchesLike, omnigraph.GraphBranches, omnigraph.RemoteBranches),
+    (omnigraph.TagsLike, omnigraph.GraphTags, omnigraph.RemoteTags),
+    (omnigraph.ChangesLike, omnigraph.GraphChanges, omnigraph.RemoteChanges),
+    (omnigraph.SchemaLike, omnigraph.GraphSchema, omnigraph.RemoteSchema),
+    (omnigraph.QueriesLike, omnigraph.GraphStoredQueries, omnigraph.RemoteQueries),
+]
+
+
+@pytest.mark.parametrize(("protocol", "local", "remote_class"), LIKE)
+def test_what_both_kinds_have_in_common_is_what_the_protocol_says(protocol, local, remote_class):
+    for name in members(protocol):
+        if not inspect.isfunction(getattr(protocol, name)):
+            continue
+        promised = inspect.signature(getattr(protocol, name)).parameters
+        for kind in (local, remote_class):
+            offered = inspect.signature(getattr(kind, name)).parameters
+            for key, parameter in promised.items():
+                assert offered[key].default == parameter.default, (kind, name, key)
+
+
+@pytest.mark.parametrize("namespace", ["branches", "tags", "changes", "queries", "schema"])
+def test_every_namespace_of_both_kinds_is_in_the_protocol(namespace, remote):
+    assert namespace in members(omnigraph.GraphLike)
+    assert namespace in instance_members(remote)
+
+
 def test_the_async_client_has_the_same_methods():
     pairs = [
         (RemoteGraph, AsyncRemoteGraph, {"calls"}),

@@ -5,7 +5,7 @@ A function that takes a ``GraphLike`` works with both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import omnigraph
@@ -25,6 +25,73 @@ class BranchesLike(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete a branch that no other branch depends on."""
+        ...
+
+
+class TagsLike(Protocol):
+    """The tags of either kind of graph."""
+
+    def list(self) -> Sequence[omnigraph.Tag]:
+        """All tags, by name."""
+        ...
+
+    def create(
+        self, name: str, commit: str | None = None, *, branch: str = "main", move: bool = False
+    ) -> omnigraph.Tag:
+        """Tag a commit, or the newest of a branch."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a tag; its commit stays."""
+        ...
+
+
+class ChangesLike(Protocol):
+    """The change feed of either kind of graph."""
+
+    def poll(
+        self,
+        branch: str = "main",
+        cursor: str | None = None,
+        *,
+        start: str = "beginning",
+        limit: int = 1_000,
+        wait: float = 0.0,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+    ) -> omnigraph.ChangePage:
+        """The next changes of a branch."""
+        ...
+
+    def follow(
+        self,
+        branch: str = "main",
+        cursor: str | None = None,
+        *,
+        start: str = "beginning",
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+    ) -> Iterator[omnigraph.ChangeBlock]:
+        """The changes of a branch, commit by commit, without an end."""
+        ...
+
+    def of_commit(
+        self,
+        commit: str,
+        cursor: str | None = None,
+        *,
+        limit: int = 1_000,
+        kinds: Collection[str] | None = None,
+        types: Collection[str] | None = None,
+        ops: Collection[str] | None = None,
+    ) -> omnigraph.ChangePage:
+        """The changes of one commit."""
+        ...
+
+    def blame(self, type_name: str, entity_id: str, branch: str = "main") -> omnigraph.Blame:
+        """The commit that last changed a node or an edge."""
         ...
 
 
@@ -151,6 +218,16 @@ class GraphLike(Protocol):
     @property
     def branches(self) -> BranchesLike:
         """Create, list and delete branches."""
+        ...
+
+    @property
+    def tags(self) -> TagsLike:
+        """Names for commits."""
+        ...
+
+    @property
+    def changes(self) -> ChangesLike:
+        """The change feed, and the last change of a row."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from omnigraph.write.conform import find_type
 if TYPE_CHECKING:
     from omnigraph.api.snapshot_rows import SnapshotRows
 
+_ID = "id"
 Direction: TypeAlias = Literal["out", "in", "both"]
 Values: TypeAlias = Callable[[pa.Array, PropType, str], list[Any]]
 """The values of a column of a type; the name is for errors."""
@@ -45,11 +46,13 @@ def find_neighbours(
     direction: Direction,
     limit: int,
     values: Values = python_values,
+    offset: int = 0,
 ) -> list[Neighbour]:
-    """At most ``limit`` edges of a node, by edge type; out of them before into them."""
-    node_type = find_type(catalog, type_name)
-    if not isinstance(node_type, NodeType):
-        raise InputError(f"'{type_name}' is not a node type", details={"type": type_name})
+    """At most ``limit`` edges of a node after the first ``offset``.
+
+    They are in order: by edge type, out of the node before into it, by the other node, by edge.
+    """
+    node_type = find_node_type(catalog, type_name)
     if direction not in ("out", "in", "both"):
         raise InputError(f"invalid direction '{direction}'; expected out, in or both")
     if snapshot.entity(node_type.table_key, entity_id) is None:
@@ -63,11 +66,19 @@ def find_neighbours(
             left = limit - len(edges_of_node)
             if direction in (way, "both") and near_type == node_type.name and left > 0:
                 condition = pc.field(near) == entity_id
-                edges = _rows(snapshot, edge_type, condition, values, left)
+                edges, count = _some(snapshot, edge_type, condition, far, values, offset, left)
+                offset = max(0, offset - count)
                 edges_of_node += _joined(
                     snapshot, catalog, edge_type, way, edges, far, far_type, values
                 )
     return edges_of_node
+
+
+def find_node_type(catalog: Catalog, name: str) -> NodeType:
+    node_type = find_type(catalog, name)
+    if not isinstance(node_type, NodeType):
+        raise InputError(f"'{name}' is not a node type", details={"type": name})
+    return node_type
 
 
 def find_entity(
@@ -94,6 +105,31 @@ def _edge_types(catalog: Catalog, name: str | None) -> list[EdgeType]:
     if not isinstance(edge_type, EdgeType):
         raise InputError(f"'{name}' is not an edge type", details={"type": name})
     return [edge_type]
+
+
+def _some(
+    snapshot: SnapshotRows,
+    edge_type: EdgeType,
+    condition: pc.Expression,
+    far: str,
+    values: Values,
+    offset: int,
+    limit: int,
+) -> tuple[list[dict[str, Any]], int]:
+    """The edges after the first ``offset``, by their other ends, and how many there are in all.
+
+    Only the ends of many edges are read, and whole rows of those that are returned.
+    """
+    edges = _rows(snapshot, edge_type, condition, values, offset + limit + 1)
+    count = len(edges)
+    if count > offset + limit:
+        keys = snapshot.read(edge_type.table_key, [far, _ID], condition)
+        keys = keys.sort_by([(far, "ascending"), (_ID, "ascending")])
+        count = keys.num_rows
+        ids = keys[_ID].slice(offset, limit).combine_chunks()
+        edges, offset = _rows(snapshot, edge_type, pc.field(_ID).isin(ids), values), 0
+    edges.sort(key=lambda row: (row[far], row[_ID]))
+    return edges[offset : offset + limit], count
 
 
 def _rows(
@@ -133,12 +169,12 @@ def _joined(
     far_type: str,
     values: Values,
 ) -> Iterator[Neighbour]:
-    """Edges with the nodes at their other ends, ordered by those."""
+    """Edges with the nodes at their other ends."""
     if not edges:
         return
     wanted = pc.field("id").isin(pa.array(sorted({edge[far] for edge in edges}), pa.string()))
     nodes = {
         row["id"]: row for row in _rows(snapshot, catalog.node_types[far_type], wanted, values)
     }
-    for edge in sorted(edges, key=lambda row: (row[far], row["id"])):
+    for edge in edges:
         yield Neighbour(edge_type.name, way, edge, far_type, nodes[edge[far]])

@@ -202,8 +202,8 @@ class SnapshotRows:
     ) -> list[omnigraph.Neighbour]:
         """The edges of a node and the nodes at their other ends, at most ``limit``.
 
-        By edge type, in alphabetical order; ``edge`` chooses one. Which edges are returned if there
-        are more is not specified.
+        By edge type, in alphabetical order; ``edge`` chooses one. Edges of a type that start at the
+        node come before those that end there, and each by the ids of the other nodes.
 
         Raises:
             NotFound: the node does not exist.

@@ -55,10 +55,10 @@ def branch_reading_tools(context: AgentContext) -> Iterator[AgentTool]:
 def branch_writing_tools(context: AgentContext) -> Iterator[AgentTool]:
     """The tools for branches that write."""
     branches = _BranchTools(context)
-    allows = context.grants.allows
+    may = context.grants.may
     prefix = context.settings.branch_prefix
     note = "" if prefix is None else f" Its name must begin with '{prefix}'."
-    if allows("branch_create", MAIN, f"{prefix or ''}draft"):
+    if may("branch_create", MAIN, f"{prefix or ''}draft"):
         yield AgentTool(
             "branch_create",
             "Create a branch",
@@ -73,7 +73,7 @@ def branch_writing_tools(context: AgentContext) -> Iterator[AgentTool]:
             branches.create,
             writes=True,
         )
-    if allows("branch_merge", f"{prefix or ''}draft", MAIN):
+    if may("branch_merge", f"{prefix or ''}draft", MAIN):
         yield AgentTool(
             "branch_merge_preview",
             "Preview a merge",
@@ -108,7 +108,7 @@ def branch_writing_tools(context: AgentContext) -> Iterator[AgentTool]:
             writes=True,
             destroys=True,
         )
-    if context.settings.free_text and allows("change", f"{prefix or ''}draft"):
+    if context.settings.free_text and may("change", f"{prefix or ''}draft"):
         yield AgentTool(
             "graph_mutate",
             "Mutation",
@@ -153,14 +153,14 @@ class _BranchTools:
         self._graph = context.graph
 
     def names(self, given: Arguments) -> ToolResult:
-        self._context.require("read")
+        self._context.grants.require("read")
         pages = ListReader(self._context, "branch_list", given)
         return ToolResult(pages.page("branches", self._graph.branches.list(), None))
 
     def create(self, given: Arguments) -> ToolResult:
         name, source = given["name"], given.get("from") or MAIN
         self._context.check_written(name)
-        self._context.require("branch_create", source, name)
+        self._context.grants.require("branch_create", source, name)
         self._graph.branches.create(name, source)
         return ToolResult({"branch": name, "from": source})
 
@@ -184,8 +184,8 @@ class _BranchTools:
         """The states to compare; those of the first page, if there was one before."""
         branch, against, context = given["branch"], given.get("against"), self._context
         base = against or given.get("base") or MAIN
-        context.require("read", branch)
-        context.require("read", base)
+        context.grants.require("read", branch)
+        context.grants.require("read", base)
         if state is not None:
             before, _, after = state.partition(_TO)
             return context.state(before), context.state(after)
@@ -212,7 +212,7 @@ class _BranchTools:
 
     def preview(self, given: Arguments) -> ToolResult:
         source, into = given["source"], given.get("into") or MAIN
-        self._context.require("branch_merge", source, into)
+        self._context.grants.require("branch_merge", source, into)
         pages = ListReader(self._context, "branch_merge_preview", given)
         heads = [self._graph.commits(branch)[0].commit_id for branch in (source, into)]
         report = self._graph.merge(source, into, dry_run=True)
@@ -224,7 +224,7 @@ class _BranchTools:
         self._context.check_written(into)
         if deletes:
             self._context.check_written(source)
-        self._context.require("branch_merge", source, into)
+        self._context.grants.require("branch_merge", source, into)
         report = self._graph.merge(
             source, into, resolve=given.get("resolve"), delete_branch=deletes
         )

@@ -19,7 +19,6 @@ from omnigraph.lang.diagnostics import Source
 from omnigraph.lang.values.json_schemas import JsonSchema
 from omnigraph.mcp.results import ToolResult, failure, page_of
 from omnigraph.mcp.settings import AgentSettings, Grants
-from omnigraph.policy.actions import Action
 from omnigraph.read.limits import Cancel, Limits
 from omnigraph.records import dataclass
 
@@ -76,35 +75,35 @@ class AgentContext:
         """The state that the arguments of a tool name; ``query`` is the stored query that reads."""
         at, branch = given.get("at"), given.get("branch")
         if at is None:
-            self.require("read", branch or MAIN, query=query)
+            self.grants.require("read", branch or MAIN, query=query)
             return self.graph.snapshot(branch or MAIN)
         if branch is not None:
             raise InputError("pass branch or at, not both")
-        may_list = self.grants.allows("read", query=query)
+        may_list = self.grants.may("read", query=query)
         try:
             snapshot = self.graph.snapshot(at=at)
         except HistoryGone:
             if may_list:
                 raise
             raise missing_state(at) from None
-        if not may_list and not self.grants.allows("read", snapshot.branch, query=query):
+        if not may_list and not self.grants.may("read", snapshot.branch, query=query):
             # To whoever may not list commits, a hidden one looks absent.
             raise missing_state(at)
-        self.require("read", snapshot.branch, query=query)
+        self.grants.require("read", snapshot.branch, query=query)
         return snapshot
 
     def state(self, commit: str) -> GraphSnapshot:
         """The state of a commit that a cursor names."""
         snapshot = self.graph.snapshot(commit=commit)
-        self.require("read", snapshot.branch)
+        self.grants.require("read", snapshot.branch)
         return snapshot
 
     @property
     def rights(self) -> BranchRights:
         """What the actor may know of each branch in the history of another."""
-        allows = self.grants.allows
+        may = self.grants.may
         return BranchRights(
-            self.graph._handle, lambda branch: allows("read", branch), may_list=allows("read")
+            self.graph._handle, lambda branch: may("read", branch), may_list=may("read")
         )
 
     def is_over(self) -> bool:
@@ -112,16 +111,6 @@ class AgentContext:
         return self.cancel is not None and self.cancel.is_set
 
     # -- leave -------------------------------------------------------------------------------
-
-    def require(
-        self,
-        action: Action,
-        branch: str | None = None,
-        target: str | None = None,
-        query: str | None = None,
-    ) -> None:
-        """Raise unless the actor may do this."""
-        self.grants.require(action, branch, target, query)
 
     def check_written(self, branch: str) -> None:
         """Raise if agents may not write to a branch."""
@@ -151,7 +140,7 @@ class AgentContext:
         at, branch = given.get("at"), given.get("branch")
         handle = self.graph._handle
         if at is None:
-            self.require("read", branch or MAIN, query=stored)
+            self.grants.require("read", branch or MAIN, query=stored)
             read_branch, resolve = branch or MAIN, branch_state(handle, branch or MAIN)
         else:
             snapshot = self.snapshot(given, stored)
@@ -161,7 +150,7 @@ class AgentContext:
         most_rows, most_bytes = self.limits(given.get("limit"))
         size = min(most_rows, MOST_ROWS)
         limits = self.query_limits()
-        if not self.grants.allows("export", read_branch, query=stored):
+        if not self.grants.may("export", read_branch, query=stored):
             limits = replace(limits, max_rows=self.settings.max_paged_rows)
         page = read_page(handle, read, size, given.get("cursor"), self.cursors, limits)
         return ToolResult(page_of(page, most_bytes))
@@ -177,7 +166,7 @@ class AgentContext:
         """Run a query that writes; ``stored`` is its name if it is stored."""
         branch: str = given["branch"]
         self.check_written(branch)
-        self.require("change", branch, query=stored)
+        self.grants.require("change", branch, query=stored)
         if_commit, key = given.get("if_commit"), self._own_key(given.get("idempotency_key"))
         if stored is None:
             receipt = self.graph.mutate(

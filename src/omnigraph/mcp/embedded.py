@@ -20,11 +20,12 @@ class PolicyGrants:
         self._policy = policy
         self._actor = actor
 
-    def allows(
+    def may(
         self,
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
         query: str | None = None,
     ) -> bool:
         return self._policy.decide(self._actor, action, branch, target, query=query).allowed
@@ -34,6 +35,7 @@ class PolicyGrants:
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
         query: str | None = None,
     ) -> None:
         try:

@@ -38,7 +38,12 @@ class ListReader:
     @property
     def most(self) -> int:
         """So many items, from the beginning of the list, are enough for this page."""
-        return self.offset + self._limits[0] + 1
+        return self.offset + self.room
+
+    @property
+    def room(self) -> int:
+        """So many items, from the place of the cursor on, are enough for this page."""
+        return self._limits[0] + 1
 
     @property
     def state(self) -> str | None:
@@ -48,7 +53,13 @@ class ListReader:
     def page(
         self, name: str, items: Sequence[Any], state: str | None, view: View = WHOLE
     ) -> dict[str, Any]:
-        """The items of this page; ``state`` names what they were read from.
+        """The page of a list from its beginning; see ``rest``."""
+        return self.rest(name, items[self.offset :], state, view)
+
+    def rest(
+        self, name: str, items: Sequence[Any], state: str | None, view: View = WHOLE
+    ) -> dict[str, Any]:
+        """The page of a list from the place of the cursor; ``state`` names what it was read from.
 
         Raises ``HistoryGone`` if that is another state than that of the first page.
         """
@@ -58,7 +69,7 @@ class ListReader:
                 raise HistoryGone(
                     "the list has changed since its first page", hint="begin again without a cursor"
                 )
-        kept, is_cut = bounded(items[self.offset :], self._limits)
+        kept, is_cut = bounded(items, self._limits)
         data: dict[str, Any] = {name: kept, "truncated": is_cut}
         if is_cut and kept:
             next_page = PageCursor(

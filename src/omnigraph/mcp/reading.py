@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 from omnigraph.api.changes import read_blame, read_page
+from omnigraph.api.neighbours import find_entity, find_neighbours, find_node_type
 from omnigraph.api.snapshot import GraphSnapshot
-from omnigraph.errors import EntityNotFound, InputError
-from omnigraph.lang.closest import closest
-from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType, NodeType
+from omnigraph.errors import InputError
+from omnigraph.lang.schema.catalog import Catalog, EdgeType, EntityType
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.columns import json_values
 from omnigraph.lang.values.json_schemas import JsonSchema, object_schema
@@ -28,8 +26,8 @@ _TYPE: JsonSchema = {"type": "string", "description": "the name of a node or edg
 # Letters of a text that a hit shows.
 _SHOWN = 300
 _COMMITS = 20
-_FAR = {"out": "dst", "in": "src"}
 _CUT = "long values were cut; a query that returns one of them reads it whole, if it fits"
+_VALUES = partial(json_values, form="sdk")
 _ID: JsonSchema = {"type": "string", "description": "the id; of a node with a key, its key"}
 
 
@@ -216,47 +214,29 @@ class _ReadingTools:
 
     def entity(self, given: Arguments) -> ToolResult:
         snapshot = self._context.snapshot(given)
-        entity_type = _entity_type(snapshot.catalog, given["type"])
-        rows = _rows(snapshot, entity_type, pc.field("id") == given["id"])
-        if not rows:
-            raise EntityNotFound(
-                f"there is no {entity_type.name} '{given['id']}'", details={"id": given["id"]}
-            )
-        entity, cut = _shortened(rows[0], self._context.settings.max_bytes)
+        entity_type, row = find_entity(
+            snapshot, snapshot.catalog, given["type"], given["id"], _VALUES
+        )
+        entity, cut = _shortened(row, self._context.settings.max_bytes)
         shown = {"type": entity_type.name, "entity": entity, "commit": snapshot.commit_id}
         return ToolResult({**shown, "cut": cut, "note": _CUT} if cut else shown)
 
     def neighbours(self, given: Arguments) -> ToolResult:
         pages = ListReader(self._context, "graph_neighbours", given)
         snapshot = self._state(given, pages)
-        node_type = _node_type(snapshot.catalog, given["type"])
-        if not _rows(snapshot, node_type, pc.field("id") == given["id"], limit=1):
-            raise EntityNotFound(
-                f"there is no {node_type.name} '{given['id']}'", details={"id": given["id"]}
-            )
-        direction = given.get("direction") or "both"
-        ends: list[_End] = []
-        for edge_type in _edge_types(snapshot.catalog, given.get("edge")):
-            for way, near, near_type in (
-                ("out", "src", edge_type.from_type),
-                ("in", "dst", edge_type.to_type),
-            ):
-                if direction in (way, "both") and near_type == node_type.name:
-                    edges = _rows(
-                        snapshot,
-                        edge_type,
-                        pc.field(near) == given["id"],
-                        limit=pages.most - len(ends),
-                    )
-                    ends += ((edge_type, way, edge) for edge in edges)
-                if len(ends) >= pages.most:
-                    break
-        # Only the nodes of this page are read.
-        first = pages.offset
-        shown = _joined(snapshot, ends[first : pages.most])
-        page = pages.page(
-            "neighbours", [*ends[:first], *shown], snapshot.commit_id, snapshot._context.view
+        reached = find_neighbours(
+            snapshot,
+            snapshot.catalog,
+            given["type"],
+            given["id"],
+            given.get("edge"),
+            given.get("direction") or "both",
+            pages.room,
+            _VALUES,
+            pages.offset,
         )
+        shown = [asdict(neighbour) for neighbour in reached]
+        page = pages.rest("neighbours", shown, snapshot.commit_id, snapshot._context.view)
         return ToolResult({**page, "commit": snapshot.commit_id})
 
     # -- history -----------------------------------------------------------------------------
@@ -264,7 +244,7 @@ class _ReadingTools:
     def commits(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
         # Without leave for the history, the engine leaves the authors out.
-        self._context.require("read", branch)
+        self._context.grants.require("read", branch)
         pages = ListReader(
             self._context, "commit_list", {**given, "limit": given.get("limit") or _COMMITS}
         )
@@ -288,8 +268,8 @@ class _ReadingTools:
     def blame(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
         context = self._context
-        context.require("read_history", branch)
-        context.require("read", branch)
+        context.grants.require("read_history", branch)
+        context.grants.require("read", branch)
         handle = context.graph._handle
         blame = read_blame(handle, given["type"], given["id"], branch, context.rights)
         commits = {"commit": blame.commit, "origin": blame.origin}
@@ -311,7 +291,7 @@ class _ReadingTools:
     def changes(self, given: Arguments) -> ToolResult:
         branch = given.get("branch") or MAIN
         context = self._context
-        context.require("read", branch)
+        context.grants.require("read", branch)
         most, most_bytes = context.limits(given.get("limit"))
         cursor, start = given.get("cursor"), given.get("start") or BEGINNING
         if cursor is None and start.startswith(AFTER):
@@ -355,7 +335,7 @@ def _text_fields(
     catalog: Catalog, type_name: str | None, property_name: str | None
 ) -> list[tuple[str, str]]:
     """The indexed text properties to search; all texts of a type that has no indexed one."""
-    types = [_node_type(catalog, type_name)] if type_name else list(catalog.node_types.values())
+    types = [find_node_type(catalog, type_name)] if type_name else list(catalog.node_types.values())
     fields: list[tuple[str, str]] = []
     for node_type in types:
         texts = [
@@ -378,92 +358,6 @@ def _text_fields(
             hint="graph_schema lists the properties; `@index` on a String makes it searchable here",
         )
     return fields
-
-
-def _node_type(catalog: Catalog, name: str) -> NodeType:
-    node_type = catalog.node(name)
-    if node_type is None:
-        raise _unknown_type(name, list(catalog.node_types))
-    return node_type
-
-
-def _entity_type(catalog: Catalog, name: str) -> EntityType:
-    entity_type = catalog.node(name) or catalog.edge(name)
-    if entity_type is None:
-        raise _unknown_type(name, [*catalog.node_types, *catalog.edge_types])
-    return entity_type
-
-
-def _edge_types(catalog: Catalog, name: str | None) -> list[EdgeType]:
-    if name is None:
-        return list(catalog.edge_types.values())
-    edge_type = catalog.edge(name)
-    if edge_type is None:
-        raise _unknown_type(name, list(catalog.edge_types))
-    return [edge_type]
-
-
-def _unknown_type(name: str, names: list[str]) -> InputError:
-    close = closest(name, names)
-    hint = f"did you mean `{close}`?" if close else f"there are {', '.join(names)}"
-    return InputError(f"there is no type `{name}`", hint=hint, details={"type": name})
-
-
-def _rows(
-    snapshot: GraphSnapshot,
-    entity_type: EntityType,
-    condition: pc.Expression,
-    limit: int | None = None,
-) -> list[dict[str, Any]]:
-    """Rows of a table as JSON, without Blobs."""
-    types = {name: prop.type for name, prop in entity_type.properties.items()}
-    names = [
-        *entity_type.hidden,
-        *(name for name, type_ in types.items() if type_.scalar is not Scalar.BLOB),
-    ]
-    rows: list[dict[str, Any]] = []
-    for batch in snapshot.scan(entity_type.name, names, condition):
-        wanted = batch if limit is None else batch.slice(0, limit - len(rows))
-        columns = [
-            json_values(wanted[name], types[name], name, "sdk")
-            if name in types
-            else wanted[name].to_pylist()
-            for name in names
-        ]
-        rows += (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-        if limit is not None and len(rows) >= limit:
-            break
-    return rows
-
-
-_End: TypeAlias = tuple[EdgeType, str, dict[str, Any]]
-"""The type of an edge, its direction as seen from a node, and its row."""
-
-
-def _joined(snapshot: GraphSnapshot, ends: Sequence[_End]) -> list[dict[str, Any]]:
-    """Edges with the nodes at their other ends."""
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for edge_type, way, edge in ends:
-        wanted[_far_type(edge_type, way)].add(edge[_FAR[way]])
-    nodes: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, ids in wanted.items():
-        condition = pc.field("id").isin(pa.array(sorted(ids), pa.string()))
-        for row in _rows(snapshot, snapshot.catalog.node_types[name], condition):
-            nodes[name, row["id"]] = row
-    return [
-        {
-            "edge_type": edge_type.name,
-            "direction": way,
-            "edge": edge,
-            "node_type": _far_type(edge_type, way),
-            "node": nodes.get((_far_type(edge_type, way), edge[_FAR[way]])),
-        }
-        for edge_type, way, edge in ends
-    ]
-
-
-def _far_type(edge_type: EdgeType, way: str) -> str:
-    return edge_type.to_type if way == "out" else edge_type.from_type
 
 
 def _shortened(row: dict[str, Any], most_bytes: int) -> tuple[dict[str, Any], list[str]]:

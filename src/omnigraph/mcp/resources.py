@@ -42,11 +42,11 @@ RESOURCES: Mapping[str, AgentResource] = {
 
 def visible_resources(context: AgentContext) -> list[AgentResource]:
     """The resources of an actor."""
-    allows = context.grants.allows
+    may = context.grants.may
     needed = {
-        "omnigraph://schema": allows("read", "main"),
-        "omnigraph://queries": allows("read", "main"),
-        "omnigraph://commits": allows("read", "main"),
+        "omnigraph://schema": may("read", "main"),
+        "omnigraph://queries": may("read", "main"),
+        "omnigraph://commits": may("read", "main"),
     }
     return [resource for uri, resource in RESOURCES.items() if needed[uri]]
 

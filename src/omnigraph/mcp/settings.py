@@ -33,11 +33,12 @@ class AgentSettings:
 class Grants(Protocol):
     """What the actor may do; the engine asks again before it writes."""
 
-    def allows(
+    def may(
         self,
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
         query: str | None = None,
     ) -> bool:
         """Whether the actor may do this."""
@@ -48,6 +49,7 @@ class Grants(Protocol):
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
         query: str | None = None,
     ) -> None:
         """Raise unless the actor may do this; a branch that it may not know of looks absent."""
@@ -57,11 +59,12 @@ class Grants(Protocol):
 class EverythingAllowed:
     """The grants of a graph without a policy."""
 
-    def allows(
+    def may(
         self,
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
         query: str | None = None,
     ) -> bool:
         return True
@@ -71,6 +74,7 @@ class EverythingAllowed:
         action: Action,
         branch: str | None = None,
         target: str | None = None,
+        *,
         query: str | None = None,
     ) -> None:
         """Allows everything."""

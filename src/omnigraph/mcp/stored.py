@@ -36,7 +36,7 @@ def may_invoke(context: AgentContext, name: str) -> bool:
     """Whether there is a tool for a stored query."""
     if context.queries[name].is_mutation and context.settings.read_only:
         return False
-    return context.grants.allows("invoke_query", query=name)
+    return context.grants.may("invoke_query", query=name)
 
 
 def tool_name(query_name: str, built_in: Collection[str]) -> str:

@@ -36,10 +36,10 @@ class Toolbox:
 
     def _built_in(self) -> Iterator[AgentTool]:
         context = self._context
-        allows = context.grants.allows
+        may = context.grants.may
         # Branches of its own may be all that an agent reads.
         own = f"{context.settings.branch_prefix or ''}draft"
-        if allows("read") or allows("read", "main") or allows("read", own):
+        if may("read") or may("read", "main") or may("read", own):
             yield from reading_tools(context)
             yield from branch_reading_tools(context)
         if not context.settings.read_only:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from omnigraph.api.changes import Head
     from omnigraph.api.graph import Graph
     from omnigraph.policy.actions import Action
+    from omnigraph.policy.decision import Decision
     from omnigraph.server.routes import Route
     from omnigraph.server.state import ServedGraph, ServerProcess, ServerState
 
@@ -133,6 +134,24 @@ class Call:
         """The address of the graph, as clients see it."""
         return self.serving.uri
 
+    def may(
+        self,
+        action: Action,
+        branch: str | None = None,
+        target: str | None = None,
+        *,
+        query: str | None = None,
+    ) -> bool:
+        """Whether the actor may do this; not logged, because nothing follows from it alone."""
+        return self._decide(action, branch, target, query).allowed
+
+    def _decide(
+        self, action: Action, branch: str | None, target: str | None, query: str | None
+    ) -> Decision:
+        graph_id = None if self.served is None else self.served.graph_id
+        decide = self.state.access.decide
+        return decide(graph_id, self.identity, action, branch, target, query=query)
+
     def allows(
         self,
         action: Action,
@@ -142,13 +161,10 @@ class Call:
         query: str | None = None,
     ) -> PolicyDenied | None:
         """``None`` if the actor may do this, or else the error."""
-        graph_id = None if self.served is None else self.served.graph_id
-        decision = self.state.access.decide(
-            graph_id, self.identity, action, branch, target, query=query
-        )
+        decision = self._decide(action, branch, target, query)
         self.process.log.decision(
             request_id=self.request_id,
-            graph=graph_id,
+            graph=None if self.served is None else self.served.graph_id,
             actor=self.actor,
             action=action,
             branch=branch,

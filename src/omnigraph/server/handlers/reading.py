@@ -96,7 +96,7 @@ def run_read(
         snapshot = snapshot_of(call, None, request.snapshot, query=stored)
         branch = snapshot.branch
     limits, on_row_cap = _limits(call, waited), None
-    if content_type != JSON and _may_export(call, branch, stored):
+    if content_type != JSON and call.may("export", branch, query=stored):
         limits = replace(limits, max_rows=None)
         on_row_cap = partial(call.require, "export", branch, query=stored)
     query = request.query, request.name, request.params
@@ -117,12 +117,6 @@ def _newest(call: Call, branch: str, stored: str | None) -> SnapshotContext:
     return call.graph._handle.read(SnapshotRef(branch))
 
 
-def _may_export(call: Call, branch: str, stored: str | None) -> bool:
-    """Whether the actor may have more rows than the cap; asked again, and logged, if there are."""
-    access = call.state.access
-    return access.decide(call.graph_id, call.identity, "export", branch, query=stored).allowed
-
-
 def _page(call: Call, request: QueryRequest, content_type: str, stored: str | None) -> Reply:
     """One page of the rows, from the state of the first page.
 
@@ -140,7 +134,7 @@ def _page(call: Call, request: QueryRequest, content_type: str, stored: str | No
     read = PagedRead(source, request.name, request.params, resolve, state)
     limits, cap = _limits(call), call.state.config.limits.max_rows
     size = min(request.page_size or PAGE_ROWS, cap)
-    if _may_export(call, branch, stored):
+    if call.may("export", branch, query=stored):
         limits = replace(limits, max_rows=None)
     page = read_page(handle, read, size, request.cursor, call.serving.cursor_keys, limits)
     if page.position.offset + page.size > cap:
@@ -217,12 +211,8 @@ def _require_visible(call: Call, commit: str, action: Action, query: str | None)
 
     A hidden commit takes the same work as an unknown one, so their times do not tell them apart.
     """
-    graph, access = call.graph, call.state.access
-    allowed = {
-        branch
-        for branch in graph.branches.list()
-        if access.decide(call.graph_id, call.identity, action, branch, query=query).allowed
-    }
+    graph = call.graph
+    allowed = {branch for branch in graph.branches.list() if call.may(action, branch, query=query)}
     for branch in sorted(allowed):
         for row in graph.commits(branch):
             if row.commit_id == commit and row.branch in allowed:

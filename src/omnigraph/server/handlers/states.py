@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from omnigraph.api.branch_rights import BranchRights
 from omnigraph.api.snapshot import GraphSnapshot
 from omnigraph.errors import CommitNotFound, InputError, NotFound
@@ -33,12 +35,8 @@ def require_commit(call: Call, commit_id: str) -> None:
 
 def rights_of(call: Call) -> BranchRights:
     """What the actor may know of each branch in the history of another."""
-
-    def may_read(branch: str | None) -> bool:
-        access = call.state.access
-        return access.decide(call.graph_id, call.identity, "read", branch).allowed
-
-    return BranchRights(call.graph._handle, may_read, may_list=may_read(None))
+    may_read = partial(call.may, "read")
+    return BranchRights(call.graph._handle, may_read, may_list=may_read())
 
 
 def authorize_name(call: Call, name: str | StateName) -> None:

@@ -18,7 +18,6 @@ from omnigraph.mcp.context import AgentContext
 from omnigraph.mcp.results import ToolResult, writable
 from omnigraph.mcp.settings import AgentSettings
 from omnigraph.mcp.toolbox import Toolbox
-from omnigraph.policy.actions import Action
 from omnigraph.server.calls import Call, Reply
 from omnigraph.server.config import is_loopback
 from omnigraph.server.errors import RequestRefused, failure_of
@@ -117,39 +116,12 @@ def context_of(call: Call) -> AgentContext:
     )
     return AgentContext(
         call.graph,
-        _CallGrants(call),
+        call,
         settings,
         call.serving.cursor_keys,
         call.cancel,
         partial(_describe, call),
     )
-
-
-class _CallGrants:
-    """What the policy in force allows to the actor of a request."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def allows(
-        self,
-        action: Action,
-        branch: str | None = None,
-        target: str | None = None,
-        query: str | None = None,
-    ) -> bool:
-        call = self._call
-        decide = call.state.access.decide
-        return decide(call.graph_id, call.identity, action, branch, target, query=query).allowed
-
-    def require(
-        self,
-        action: Action,
-        branch: str | None = None,
-        target: str | None = None,
-        query: str | None = None,
-    ) -> None:
-        self._call.require(action, branch, target, query=query)
 
 
 def _describe(call: Call, error: OmniGraphError) -> ToolResult:
