@@ -2,12 +2,14 @@
 
 Run it with ``make bench`` or ``python bench/server.py [part ...]``. Loads come from ``wrk``, never
 from Python. Everything that is compared is measured in the same run; processor time is that of all
-server processes. Parts: point, bare, workers, mixed, connections, writers, export, restart.
+server processes. Parts: point, bare, workers, mixed, connections, writers, export, restart, pages,
+streams, feed; the last three are read by one client in Python, beside whose work they are small.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -41,6 +43,8 @@ node Event { label: String }
 edge Knows: Person -> Person
 """
 POINT = "query point($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
+NAMES = "query names() { match { $p: Person } return { $p.name, $p.age } }"
+PAIRS = "query pairs() { match { $a: Person  $a knows $b } return { $a.name as a, $b.name as b } }"
 RECORD = "query record($l: String) { insert Event { label: $l } }"
 POLICY = """
 version: 1
@@ -389,6 +393,100 @@ def part_restart(root: Path) -> None:
             time.sleep(1)
         worst = max(times)
         report("writer killed, next write answered", f"{worst:.2f} s", "≤ 2 s", worst <= 2)
+
+
+class Reader:
+    """One client with one connection, which reads answers and looks at nothing in them."""
+
+    def __init__(self, served: Served) -> None:
+        self._connection = http.client.HTTPConnection(served.url.removeprefix("http://"))
+        self._headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+
+    def ask(self, path: str, body: Any = None, accept: str = "*/*") -> tuple[Any, int]:
+        """The headers of an answer, and the bytes of its body."""
+        method = "GET" if body is None else "POST"
+        sent = None if body is None else json.dumps(body)
+        self._connection.request(method, path, sent, {**self._headers, "Accept": accept})
+        response = self._connection.getresponse()
+        size = 0
+        while piece := response.read(1 << 18):
+            size += len(piece)
+        if response.status != 200:
+            raise SystemExit(f"{path}: {response.status}")
+        return response.headers, size
+
+
+NDJSON, ARROW = "application/x-ndjson", "application/vnd.apache.arrow.stream"
+
+
+def part_pages(root: Path) -> None:
+    with serve(root, 1) as served:
+        reader, size = Reader(served), 1_000
+        body: dict[str, Any] = {"query": NAMES}
+        for _ in range(2):
+            started, cpu = time.perf_counter(), served.cpu()
+            reader.ask("/graphs/g/query", body, NDJSON)
+            stream, stream_cpu = time.perf_counter() - started, served.cpu() - cpu
+            started, cpu, pages, cursor = time.perf_counter(), served.cpu(), 0, None
+            while pages == 0 or cursor is not None:
+                more = {} if cursor is None else {"cursor": cursor}
+                headers, _ = reader.ask(
+                    "/graphs/g/query", {**body, "page_size": size, **more}, NDJSON
+                )
+                pages, cursor = pages + 1, headers.get("omnigraph-cursor")
+            seconds, page_cpu = time.perf_counter() - started, served.cpu() - cpu
+        text = f"{pages / seconds:.0f} /s, {seconds / pages * 1e3:.1f} ms each"
+        report(f"{pages} pages of {size} rows", text, "≥ 100 /s", pages / seconds >= 100)
+        ratio = page_cpu / stream_cpu
+        text = f"{page_cpu:.2f} s, stream {stream_cpu:.2f} s, {ratio:.1f} ×"
+        report("all pages against one stream, CPU", text, "≤ 3 ×", ratio <= 3)
+        text = f"{seconds:.2f} s, stream {stream:.2f} s"
+        report("all pages against one stream, time", text, "≤ 3 ×", seconds <= 3 * stream)
+
+
+def part_streams(root: Path) -> None:
+    body = {"query": PAIRS}
+    with serve(root, 1) as served, Graph.open(root, "r", local_files=False) as graph:
+        reader = Reader(served)
+        for kind, accept in (("Arrow", ARROW), ("NDJSON", NDJSON)):
+            for _ in range(2):
+                started = time.perf_counter()
+                with graph.query(PAIRS, max_memory=None) as result:
+                    if accept == ARROW:
+                        rows = sum(batch.num_rows for batch in result.batches())
+                    else:
+                        rows = sum(len(part) for part in result.json_batches("native"))
+                own = time.perf_counter() - started
+                started = time.perf_counter()
+                reader.ask("/graphs/g/query", body, accept)
+                seconds = time.perf_counter() - started
+            text = f"{rows / seconds / 1e3:.0f}k rows/s, embedded {rows / own / 1e3:.0f}k"
+            report(f"{rows} rows as {kind}", text, "≥ embedded / 3", seconds <= 3 * own)
+
+
+def part_feed(root: Path) -> None:
+    with serve(root, 2) as served:
+        follower, writer = Reader(served), Reader(served)
+        times: list[float] = []
+        for number in range(40):
+            answered: list[float] = []
+
+            def follow(answered: list[float] = answered) -> None:
+                follower.ask("/graphs/g/changes?start=now&wait=30s")
+                answered.append(time.perf_counter())
+
+            waiting = threading.Thread(target=follow)
+            waiting.start()
+            # The poll has to wait before the commit is made.
+            time.sleep(0.1)
+            body = {"query": RECORD, "params": {"l": f"feed {number}"}}
+            writer.ask("/graphs/g/mutate", body)
+            committed = time.perf_counter()
+            waiting.join()
+            times.append((answered[0] - committed) * 1e3)
+        middle, worst = statistics.median(times), sorted(times)[-3]
+        text = f"p50 {middle:.0f} ms, p95 {worst:.0f} ms"
+        report("from a commit to the answer of a long poll", text, "≤ 100 ms", worst <= 100)
 
 
 PARTS = {
