@@ -321,3 +321,26 @@ def test_a_dead_endpoint_is_a_typed_error(quick, endpoint, request):
         store.list("")
     with pytest.raises(StorageUnknown):
         store.create("x", "1")
+
+
+# -- large objects --------------------------------------------------------------------------------
+
+
+def test_a_large_object_has_the_time_that_it_needs(through, proxy, monkeypatch):
+    """The ledger of a very large cluster takes longer than a request of a dead endpoint may."""
+    text = "x" * 4096
+    versions = {}
+    for name in ("first", "second"):
+        assert through.create(name, text)
+        versions[name] = through.read_versioned(name).version
+    monkeypatch.setattr(objects, "_REQUEST_TIMEOUT", timedelta(seconds=0.5))
+    hasty = ObjectStore(through.root)
+    proxy.plan(Fault(Action.DELAY, kind=Kind.PUT, seconds=2))
+    with pytest.raises(StorageUnknown):
+        hasty.replace("first", "y", versions["first"])
+    monkeypatch.setattr(objects, "_LARGE", 1024)
+    monkeypatch.setattr(objects, "_LEAST_RATE", 64)
+    proxy.plan(Fault(Action.DELAY, kind=Kind.PUT, path="second", seconds=2))
+    assert hasty.replace("second", text + "z", versions["second"])
+    proxy.plan(Fault(Action.DELAY, at=2, kind=Kind.GET, path="second", seconds=2))
+    assert hasty.read("second") == text + "z"

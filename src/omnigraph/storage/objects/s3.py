@@ -34,6 +34,9 @@ _FIRST_BACKOFF = timedelta(milliseconds=50)
 _LONGEST_BACKOFF = timedelta(seconds=1)
 _IDLE_TIMEOUT = timedelta(seconds=4)
 _PARTS_AT_ONCE = 2
+_LARGE = 4 << 20
+_LEAST_RATE = 1 << 20
+"""Bytes in a second; an object that is larger than ``_LARGE`` gets as much time as it needs."""
 
 # Answers of S3 for a failed condition: the object was changed, deleted, or is being changed.
 _LOST = (
@@ -58,12 +61,18 @@ class S3Objects:
     # -- reading -------------------------------------------------------------------------
 
     def get(self, path: str) -> StoredBytes:
-        result = self._store.get(path)
+        result = self._get(path)
         data = bytes(result.bytes())
         return StoredBytes(data, result.meta["e_tag"] or "", result.meta["last_modified"])
 
     def get_bytes(self, path: str) -> bytes:
-        return bytes(self._store.get(path).bytes())
+        return bytes(self._get(path).bytes())
+
+    def _get(self, path: str) -> Any:
+        """An object whose bytes have not been read; a large one is asked for with more patience."""
+        result = self._store.get(path)
+        size = int(result.meta["size"])
+        return result if size <= _LARGE else _open(self.root, _RETRIES, size).get(path)
 
     def stream(self, path: str, size: int) -> Iterator[bytes]:
         yield from map(bytes, self._store.get(path).stream(min_chunk_size=size))
@@ -159,11 +168,13 @@ class S3Objects:
 
         Retried only when the store is too busy to evaluate the condition.
         """
+        size = len(data)
+        store = self._unrepeated if size <= _LARGE else _open(self.root, 0, size)
         deadline = time.monotonic() + _RETRY_TIMEOUT.total_seconds()
         pause = _FIRST_BACKOFF.total_seconds()
         while True:
             try:
-                return self._unrepeated.put(path, data, mode=mode)["e_tag"] or ""
+                return store.put(path, data, mode=mode)["e_tag"] or ""
             except store_errors.GenericError as error:
                 if "503 Service Unavailable" not in str(error) or time.monotonic() >= deadline:
                     raise
@@ -211,12 +222,13 @@ def _info(entry: Any) -> ObjectInfo:
     return ObjectInfo(int(entry["size"]), entry["e_tag"] or "", entry["last_modified"])
 
 
-def _open(root: Root, retries: int) -> S3Store:
+def _open(root: Root, retries: int, size: int = 0) -> S3Store:
+    """A client; ``size`` is that of an object that it transfers in one request."""
     options = dict(root.options)
     client = {
         "allow_http": options.pop("allow_http", "false"),
         "connect_timeout": _CONNECT_TIMEOUT,
-        "timeout": _REQUEST_TIMEOUT,
+        "timeout": _REQUEST_TIMEOUT + timedelta(seconds=size / _LEAST_RATE),
         # A server may close an idle connection just when it is reused.
         "pool_idle_timeout": _IDLE_TIMEOUT,
     }
