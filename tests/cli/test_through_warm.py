@@ -25,19 +25,33 @@ LEAST = {
 """How many commands of these files the warm process takes at least, also on a busy machine."""
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the warm process needs Linux")
-@pytest.mark.parametrize("name", rotating(FILES, 1, "files through a warm process"))
-def test_the_commands_of_a_file_run_in_a_warm_process(name):
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the warm process needs Linux")
+
+
+def run_warm_tests(name: str, *options: str) -> int:
+    """Run the tests of a file; returns how many commands ran in a warm process."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XD")}
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--warm", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "--warm", str(FOLDER / name)],
+        [*command, str(FOLDER / name)],
         cwd=FOLDER.parent.parent,
         env=environ,
         capture_output=True,
         text=True,
         check=False,
     )
-    # 5: a file whose tests are all slow ones.
+    # 5: none of its tests was chosen.
     assert done.returncode in (0, 5), done.stdout
     count = re.search(r"run in the warm process: (\d+)", done.stdout)
-    assert (int(count[1]) if count else 0) >= LEAST.get(name, 0)
+    return int(count[1]) if count else 0
+
+
+@pytest.mark.parametrize("name", rotating(FILES, 1, "files through a warm process"))
+def test_the_commands_of_a_file_run_in_a_warm_process(name):
+    assert run_warm_tests(name) >= LEAST.get(name, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_the_slow_commands_of_a_file_run_in_a_warm_process(name):
+    run_warm_tests(name, "-m", "slow")
