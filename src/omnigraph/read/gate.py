@@ -14,9 +14,9 @@ _LONG = 0.002
 _RECENT = 0.002
 # How long such a thread may keep the gate while others of its kind wait, and how long it may keep
 # it without a query.
-_TURN, _PAUSE = 0.02, 0.0005
-# How often a waiting thread looks whether a kept gate is in use.
-_LOOK = 0.002
+_TURN, _PAUSE = 0.04, 0.0005
+# How often a waiting thread looks whether a kept gate is in use: at first, and at least.
+_LOOK, _LAST_LOOK = 0.002, 0.02
 # The longest wait of a thread that runs queries now and then, and of one that runs them in a row;
 # then a query runs without admission, so that the gate never limits throughput.
 _PATIENCE, _PATIENCE_IN_A_ROW = 0.05, 0.25
@@ -150,10 +150,10 @@ class QueryGate:
                     # Not woken again by what happened before.
                     ticket.wake.acquire(blocking=False)
                     return True
-                wait = _TURN
+                wait = _LAST_LOOK
                 if not ticket.is_in_a_row or self._in_a_row[0] is ticket:
                     # A look costs the holder as much as a query, so they become rarer.
-                    wait = next_look = min(2 * next_look, _TURN)
+                    wait = next_look = min(2 * next_look, _LAST_LOOK)
                 if now >= end:
                     (self._in_a_row if ticket.is_in_a_row else self._urgent).remove(ticket)
                     return False
