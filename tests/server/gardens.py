@@ -272,7 +272,7 @@ class Reader:
         body = json.dumps(document).encode()
         headers = {**bearer(self.actor), "Content-Type": "application/json"}
         # People think between two questions.
-        while not end.wait(0.1):
+        while not end.wait(0.4):
             began = time.monotonic()
             try:
                 connection.request("POST", path, body, headers)

@@ -11,7 +11,7 @@ import pytest
 from tests.server.gardens import APPRENTICES, Gardens, Readers, invoke, ready
 from tests.server.processes import until
 
-pytestmark = [pytest.mark.rotates(2), pytest.mark.xdist_group("project journey")]
+pytestmark = [pytest.mark.rotates(4), pytest.mark.xdist_group("project journey")]
 
 
 def begin(gardens: Gardens, storage: str | None = None) -> None:
