@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -338,6 +339,30 @@ def test_an_approval_for_another_state_of_the_graph_is_refused(lab):
     report = lab.apply()
     assert "approval_stale" in codes(report, "warning")
     assert lab.root("wiki").exists()
+
+
+@pytest.mark.parametrize(
+    ("created", "holds"),
+    [
+        (timedelta(days=6, hours=23), True),
+        (timedelta(days=7, minutes=1), False),
+        (timedelta(days=-1), True),
+        ("some day", False),
+    ],
+)
+def test_an_approval_expires_after_seven_days(lab, created, holds):
+    add_wiki(lab)
+    lab.applied()
+    delete_wiki(lab)
+    lab.approve("graph.wiki")
+    (path,) = (lab.directory / "__cluster" / "approvals").iterdir()
+    if isinstance(created, timedelta):
+        created = (datetime.now(UTC) - created).isoformat().replace("+00:00", "Z")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"created_at": created}))
+    assert [gate.is_satisfied for gate in lab.plan().gates] == [holds]
+    report = lab.apply()
+    assert ("approval_expired" not in codes(report, "warning")) == holds
+    assert lab.root("wiki").exists() != holds
 
 
 def test_only_gated_changes_can_be_approved(lab):

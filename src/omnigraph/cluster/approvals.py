@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -20,6 +22,9 @@ from omnigraph.cluster.state_file import json_text
 from omnigraph.cluster.storage import APPROVALS, ClusterStorage, timestamp
 from omnigraph.commit.ulid import new_ulid
 from omnigraph.errors import StorageError
+
+VALID_DAYS: Final = 7
+"""An approval is for a change that follows it, not for one that somebody makes much later."""
 
 
 def new_approval(
@@ -106,7 +111,7 @@ def usable_approvals(
     state: LedgerState,
     log: DiagnosticLog,
 ) -> dict[str, ApprovalArtifact]:
-    """The approval of each gated change; one for other digests is reported as stale.
+    """The approval of each gated change; one for other digests, or an old one, is reported.
 
     An approval that the ledger records as used stays used, even if its file does not say so yet.
     """
@@ -123,13 +128,24 @@ def usable_approvals(
             approval.bound_before_digest,
             approval.bound_after_digest,
         )
-        if bound == (config_digest, change.before, change.after):
-            usable.setdefault(approval.resource, approval)
+        given = f"approval {approval.approval_id} by {approval.approved_by} was given"
+        if bound != (config_digest, change.before, change.after):
+            problem = f"{given} for another configuration or state; approve again"
+            log.warning("approval_stale", approval.resource, problem)
+        elif _is_expired(approval):
+            problem = f"{given} more than {VALID_DAYS} days ago; approve again"
+            log.warning("approval_expired", approval.resource, problem)
         else:
-            log.warning(
-                "approval_stale",
-                approval.resource,
-                f"approval {approval.approval_id} by {approval.approved_by} was given for another "
-                "configuration or state; approve again",
-            )
+            usable.setdefault(approval.resource, approval)
     return usable
+
+
+def _is_expired(approval: ApprovalArtifact) -> bool:
+    """Whether an approval is too old; one whose time cannot be read is."""
+    try:
+        created = datetime.fromisoformat(approval.created_at)
+    except ValueError:
+        return True
+    if created.tzinfo is None:
+        created = created.replace(tzinfo=UTC)
+    return datetime.now(UTC) - created > timedelta(days=VALID_DAYS)

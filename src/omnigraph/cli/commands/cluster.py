@@ -275,7 +275,7 @@ def _records_of_server(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 def run_cluster_approve(arguments: argparse.Namespace) -> int:
     """Approves one change that deletes data, for the configuration and the state as they are now.
-    Any other edit of the configuration makes the approval stale.
+    Any other edit of the configuration makes the approval stale, and it expires after seven days.
     """
     from omnigraph.cluster.plan import approve_change
 
