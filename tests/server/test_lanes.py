@@ -129,6 +129,35 @@ def test_a_moved_read_continues_when_the_long_lane_has_a_slot():
     run(scene)
 
 
+def test_a_moved_read_is_next_however_many_long_reads_are_queued():
+    async def scene() -> None:
+        seen, first, go = Seen(), threading.Event(), threading.Event()
+        cancel, later = ReadCancel(), []
+
+        def moved() -> int:
+            go.wait()
+            assert not cancel.is_set  # the check of a running query
+            return len(later)
+
+        with lanes(long_threads=1, observer=seen) as own:
+            occupied = asyncio.create_task(own.read(first.wait, is_long=True))
+            slow = asyncio.create_task(own.read(moved, cancel))
+            await until(lambda: seen.moves == 1 and seen.lanes.count("long") == 1)
+            go.set()
+            await until(lambda: bool(own._slots._waiting))
+            queued = [
+                asyncio.create_task(own.read(lambda: later.append(1), is_long=True))
+                for _ in range(2_000)
+            ]
+            await asyncio.sleep(0)
+            first.set()
+            assert await slow == 0
+            await asyncio.gather(occupied, *queued)
+            assert own._slots._free == 1
+
+    run(scene)
+
+
 def test_a_moved_read_that_waits_does_not_keep_the_gate_of_small_queries():
     async def scene() -> None:
         seen, end, go = Seen(), threading.Event(), threading.Event()

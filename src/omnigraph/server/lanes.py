@@ -13,9 +13,10 @@ import asyncio
 import os
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -203,7 +204,7 @@ class Lanes:
         self._observer = observer
         self._short: SimpleQueue[_Job | None] = SimpleQueue()
         self._long: SimpleQueue[_Job | None] = SimpleQueue()
-        self._slots = threading.Semaphore(self._size)
+        self._slots = _Slots(self._size)
         self._short_thread: _ShortThread | None = None
         self._long_threads = 0
         self._moved = 0
@@ -278,10 +279,14 @@ class Lanes:
             job = self._long.get()
             if job is None:
                 return
-            with self._slots:
+            turn = self._slots.enter()
+            turn.wait()
+            try:
                 if self._observer is not None:
                     self._observer.waited("long", _now() - job.queued)
                 job.run()
+            finally:
+                self._slots.leave(turn)
             self.note(job)
 
     def note(self, job: _Job) -> None:
@@ -391,10 +396,44 @@ class Lanes:
         self._pool.shutdown(wait=False)
 
 
+class _Slots:
+    """How many reads of the long lane run at once; whoever has waited longest is the next.
+
+    A semaphore goes to whoever asks first when it is free. Those are the threads of the lane, which
+    ask again as soon as they have ended a read: a moved one would wait as long as there are others.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._free = count
+        self._waiting: deque[threading.Event] = deque()
+
+    def enter(self) -> threading.Event:
+        """A turn, which is set as soon as it has a slot."""
+        turn = threading.Event()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.set()
+            else:
+                self._waiting.append(turn)
+        return turn
+
+    def leave(self, turn: threading.Event) -> None:
+        """Give the slot of a turn to the next one; a turn without a slot waits no longer."""
+        with self._lock:
+            if not turn.is_set():
+                self._waiting.remove(turn)
+            elif self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+
 class _Move:
     """Where a moved read waits for a slot of the long lane, which it has until it ends."""
 
-    def __init__(self, job: _Job, slots: threading.Semaphore) -> None:
+    def __init__(self, job: _Job, slots: _Slots) -> None:
         self._job = job
         self._slots = slots
         self._is_done = False
@@ -410,11 +449,13 @@ class _Move:
         cancel.move(_nothing)
         # Nobody must wait for a read that waits itself.
         GATE.release()
-        while not self._slots.acquire(timeout=_LOOK_SECONDS):
+        turn = self._slots.enter()
+        while not turn.wait(_LOOK_SECONDS):
             if cancel.is_set or cancel.is_late:
+                self._slots.leave(turn)
                 return
         # Queued before the end of the job, which this thread reports in the same way.
-        job.loop.call_soon_threadsafe(job.at_end.append, self._slots.release)
+        job.loop.call_soon_threadsafe(job.at_end.append, partial(self._slots.leave, turn))
 
 
 def _nothing() -> None:
