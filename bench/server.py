@@ -53,6 +53,24 @@ rules:
   - id: all
     allow: { actors: { group: all }, actions: [read, export, change], branch_scope: any }
 """
+CLUSTER = {
+    "cluster.yaml": """
+version: 1
+graphs: { g: { schema: g.pg } }
+policies:
+  all: { file: all.policy.yaml, applies_to: [g] }
+  server: { file: server.policy.yaml, applies_to: [cluster] }
+""",
+    "g.pg": SCHEMA,
+    "all.policy.yaml": POLICY,
+    "server.policy.yaml": """
+version: 1
+groups: { all: [default] }
+rules:
+  - id: list
+    allow: { actors: { group: all }, actions: [graph_list] }
+""",
+}
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -109,6 +127,22 @@ def serve(root: Path, workers: int) -> Iterator[Served]:
     command = [sys.executable, "-m", "omnigraph.cli", "serve", str(root), "--bind", "127.0.0.1:0"]
     command += ["--workers", str(workers), "--policy", str(policy)]
     with _running(command) as server:
+        yield server
+
+
+@contextmanager
+def serve_cluster(folder: Path) -> Iterator[Served]:
+    """A server of a cluster with one graph, which may be listed."""
+    folder.mkdir()
+    for name, text in CLUSTER.items():
+        (folder / name).write_text(text)
+    omnigraph = [sys.executable, "-m", "omnigraph.cli"]
+    for arguments in (["import"], ["apply", "--as", "default"]):
+        command = [*omnigraph, "cluster", *arguments, "--config", str(folder)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    program = "from omnigraph.cli.server_program import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", program, "--cluster", str(folder), "--workers", "1"]
+    with _running([*command, "--bind", "127.0.0.1:0"]) as server:
         yield server
 
 
@@ -282,13 +316,18 @@ def part_point(root: Path) -> None:
 
 
 def part_bare(root: Path) -> None:
-    with serve(root, 1) as served, _running([sys.executable, __file__, "--bare"]) as bare:
-        for path in ("/graphs/g/queries", "/healthz"):
+    """With tokens, policy, metrics and request ids; the list of queries asks the engine too."""
+    goals = {"/healthz": 3, "/graphs": 3, "/graphs/g/queries": 4}
+    with (
+        serve_cluster(root.parent / "lab") as served,
+        _running([sys.executable, __file__, "--bare"]) as bare,
+    ):
+        for path, goal in goals.items():
             ours = load(served, get_lua(path), 8)
             raw = load(bare, get_lua("/"), 8)
             ratio = ours["cpu"] / raw["cpu"]
             text = f"{ours['cpu']:.0f} µs, bare {raw['cpu']:.0f} µs, {ratio:.1f} ×"
-            report(f"GET {path}, CPU per request", text, "≤ 3 × bare", ratio <= 3)
+            report(f"GET {path}, CPU per request", text, f"≤ {goal} × bare", ratio <= goal)
 
 
 def part_workers(root: Path) -> None:
