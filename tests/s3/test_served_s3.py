@@ -33,7 +33,7 @@ from tests.server.processes import ServerUnderTest, until
 from tests.server.serving import ADD, SCHEMA, Client, Server, serving
 from tests.server.test_feed import Stream
 
-pytestmark = pytest.mark.xdist_group("served bucket")
+pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("served bucket")]
 
 
 @contextmanager

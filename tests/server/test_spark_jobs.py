@@ -42,6 +42,8 @@ from tests.server.serving import (
 from tests.spark.javas import SLEEPER, make_java
 from tests.spark.processes import processes_with
 
+pytestmark = pytest.mark.rotates(2)
+
 RESTRICTED = """
 version: 2
 groups: {all: [ana], few: [bo]}
