@@ -317,17 +317,17 @@ def part_point(root: Path) -> None:
 
 def part_bare(root: Path) -> None:
     """With tokens, policy, metrics and request ids; the list of queries asks the engine too."""
-    goals = {"/healthz": 3, "/graphs": 3, "/graphs/g/queries": 4}
+    targets = {"/healthz": 3, "/graphs": 3, "/graphs/g/queries": 4}
     with (
         serve_cluster(root.parent / "lab") as served,
         _running([sys.executable, __file__, "--bare"]) as bare,
     ):
-        for path, goal in goals.items():
+        for path, target in targets.items():
             ours = load(served, get_lua(path), 8)
             raw = load(bare, get_lua("/"), 8)
             ratio = ours["cpu"] / raw["cpu"]
             text = f"{ours['cpu']:.0f} µs, bare {raw['cpu']:.0f} µs, {ratio:.1f} ×"
-            report(f"GET {path}, CPU per request", text, f"≤ {goal} × bare", ratio <= goal)
+            report(f"GET {path}, CPU per request", text, f"≤ {target} × bare", ratio <= target)
 
 
 def part_workers(root: Path) -> None:
