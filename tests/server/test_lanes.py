@@ -153,7 +153,7 @@ def test_a_moved_read_is_next_however_many_long_reads_are_queued():
             first.set()
             assert await slow == 0
             await asyncio.gather(occupied, *queued)
-            assert own._slots._free == 1
+            await until(lambda: own._slots._free == 1)
 
     run(scene)
 
