@@ -14,20 +14,19 @@ from omnigraph.api.stored_queries import StoredQueries
 from omnigraph.commit.failpoints import Failpoint, hooked
 from omnigraph.server.switching import SWITCH_SECONDS, SchemaFit
 from tests.server.processes import Answer, ServerUnderTest, until
-from tests.server.test_live import LiveLab, Readers, deploy, ready, revision, served, token
+from tests.server.test_live import (
+    TWO_GRAPHS,
+    LiveLab,
+    Readers,
+    deploy,
+    ready,
+    revision,
+    served,
+    token,
+)
 
 pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("live cluster")]
 
-CONFIG = """\
-version: 1
-graphs:
-  kb: {schema: kb.pg, queries: queries/}
-  wiki: {schema: wiki.pg, queries: wiki.gq}
-policies:
-  kb-rules: {file: kb.policy.yaml, applies_to: [kb]}
-  wiki-rules: {file: wiki.policy.yaml, applies_to: [wiki]}
-  server: {file: srv.policy.yaml, applies_to: [cluster]}
-"""
 TASK = "node Task {{\n  name: String @key\n  {column}\n}}\n"
 QUERIES = """\
 query due() {{ match {{ $t: Task }} return {{ $t.name, $t.{column} as due }} order {{ $t.name }} }}
@@ -51,7 +50,7 @@ class SwitchLab(LiveLab):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.write("cluster.yaml", CONFIG)
+        self.write("cluster.yaml", TWO_GRAPHS)
         self._number = 0
         self._declare("p0: I64?")
 

@@ -20,6 +20,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -196,6 +197,7 @@ class Follower:
         return content if is_whole and zlib.crc32(content) == checksum else b""
 
 
+@lru_cache(maxsize=1024)
 def key_of(uri: str, branch: str | None, life: str | None) -> int:
     """The number of a branch; ``life`` distinguishes it from earlier ones of its name.
 
