@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from omnigraph.commit.failpoints import Failpoint
+from omnigraph.commit.names import BRANCHES_LEASE
 from tests.cluster.lab import DUE, DUE_DATES, WIDER, codes
 from tests.server.processes import Answer, ServerUnderTest, is_alive, until
 from tests.server.test_live import (
@@ -86,12 +87,19 @@ def writer_of(server: ServerUnderTest) -> int:
 
 
 @contextmanager
-def standing_still(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+def continued(pid: int) -> Iterator[None]:
+    """Let a process that stands still go on at the end."""
     try:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def held_up(lab: LiveLab) -> Iterator[None]:
+    """Applies that change the schema of a graph have their lock and sidecar, and wait."""
+    with lab.open("kb", "rw") as graph, graph._handle.store.leases.acquire([BRANCHES_LEASE], 1):
+        yield
 
 
 @pytest.fixture
@@ -104,9 +112,11 @@ def lab(tmp_path: Path) -> LiveLab:
 
 def test_of_two_applies_by_two_servers_one_goes_on_and_the_other_names_the_lock(lab, tmp_path):
     with served(lab, tmp_path, 2) as first, served(lab, tmp_path, 1) as second:
-        sent = Sent(first, widen(lab))
-        until(lambda: lab.sidecars, "a sidecar")
-        with standing_still(writer_of(first)):
+        with held_up(lab):
+            sent = Sent(first, widen(lab))
+            until(lambda: lab.sidecars, "a sidecar")
+            os.kill(writer_of(first), signal.SIGSTOP)
+        with continued(writer_of(first)):
             refused = deploy(second, lab.files).json
             assert (refused["outcome"], refused["in_force"]) == ("failed", None)
             (problem,) = refused["report"]["diagnostics"]
@@ -217,6 +227,7 @@ MOMENTS: dict[str, Callable[[LiveLab], object]] = {
     "the ledger is written": lambda lab: revision(lab) > 2,
     "it has ended": _has_ended,
 }
+PASSING = ("it has the lock", "a graph is about to change")
 
 
 @pytest.mark.slow
@@ -228,13 +239,14 @@ def test_a_server_that_dies_is_honest_and_the_next_one_completes(
     monkeypatch.setenv(LOCK_SECONDS, "1")
     with served(lab, tmp_path, 2) as server:
         writer = writer_of(server)
-        sent = Sent(server, widen(lab))
-        until(lambda: MOMENTS[moment](lab), moment)
-        if who == "server":
-            os.killpg(server.process.pid, signal.SIGKILL)
-        else:
-            os.kill(writer, signal.SIGKILL)
-        until(lambda: not is_alive(writer))
+        with held_up(lab) if moment in PASSING else nullcontext():
+            sent = Sent(server, widen(lab))
+            until(lambda: MOMENTS[moment](lab), moment)
+            if who == "server":
+                os.killpg(server.process.pid, signal.SIGKILL)
+            else:
+                os.kill(writer, signal.SIGKILL)
+            until(lambda: not is_alive(writer))
         answer = sent.answer
     (record,) = records(lab)
     is_done = record["outcome"] in ("converged", "failed")
