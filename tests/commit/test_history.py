@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
-from omnigraph.commit.history import History
+from omnigraph.commit.history import History, first_parents, recent_first_parents
 from omnigraph.commit.publisher import CommitIntent, Publication
 from omnigraph.commit.ulid import now_micros
 from omnigraph.errors import (
@@ -46,6 +46,43 @@ def test_a_new_graph_has_one_commit_without_parent_and_actor(graph):
     assert (genesis.parent, genesis.merged_parent, genesis.actor) == (None, None, None)
     assert (genesis.branch, genesis.version) == ("main", 1)
     assert graph.snapshot().commit_id == genesis.commit_id
+
+
+def test_the_newest_commits_in_memory_are_the_end_of_the_chain(graph, other):
+    """By whichever handle they were made, and after the manifest was compacted."""
+    store = graph._handle.store
+    for number in range(40):
+        (graph if number % 3 else other).append(people(**{f"p{number}": number}))
+    chain = first_parents(store, None, graph.snapshot().commit_id)
+    assert len(chain) == 41
+    for earlier in (0, 3, 50):
+        for position, row in enumerate(chain):
+            recent = recent_first_parents(store, None, row.commit_id, earlier)
+            assert recent == chain[max(position - earlier, 0) :]
+    assert recent_first_parents(store, None, "01ABSENT", 3) is None
+
+
+def test_the_first_parents_of_a_branch_in_memory_lead_to_its_origin(graph):
+    store = graph._handle.store
+    graph.append(people(ada=1))
+    graph.branches.create("side")
+    graph.append(people(bob=2), branch="side")
+    graph.append(people(cy=3))
+    chain = first_parents(store, "side", graph.snapshot("side").commit_id)
+    assert recent_first_parents(store, "side", chain[0].commit_id, 3) == chain
+    only_on_main = graph.snapshot().commit_id
+    assert recent_first_parents(store, "side", only_on_main, 3) is None
+
+
+def test_a_state_of_a_deleted_branch_is_not_one_of_the_next_of_its_name(graph, other):
+    graph.branches.create("side")
+    before = graph.snapshot("side")
+    other.branches.delete("side")
+    other.branches.create("side")
+    other.append(people(bob=2), branch="side")
+    manifest = graph._handle.store.manifest("side")
+    assert manifest.current().head.commit_id != before.commit_id
+    assert all(kept.e_tag == manifest.current().e_tag for kept in manifest._history.values())
 
 
 def test_commits_are_listed_newest_first_and_every_parent_is_known(graph, other):

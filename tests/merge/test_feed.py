@@ -8,9 +8,10 @@ import json
 import pytest
 
 from omnigraph import Graph
+from omnigraph.commit.manifest import Manifest
 from omnigraph.errors import EntityNotFound, HistoryGone, InputError, NotFound
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """
 node P { name: String @key  age: I32?  photo: Blob?  seen: DateTime? }
@@ -146,6 +147,30 @@ def follow(graph, cursor=None, **options):
         cursor = page.cursor
         if page.caught_up:
             return pages
+
+
+def test_whoever_follows_a_branch_reads_its_history_once(graph, monkeypatch):
+    """The cost of a page does not grow with the commits before it."""
+    calls = []
+    read = Manifest.commits
+    monkeypatch.setattr(Manifest, "commits", lambda self: calls.append(self) or read(self))
+    read_versions = []
+    open_at = Manifest._open_at
+    monkeypatch.setattr(
+        Manifest,
+        "_open_at",
+        lambda self, version: read_versions.append(version) or open_at(self, version),
+    )
+    cursor = graph.changes.poll(start="now").cursor
+    for number in range(40):
+        graph.load([person(f"new{number}")])
+        page = graph.changes.poll(cursor=cursor)
+        assert shown(page.changes) == [("P", f"new{number}", "insert")]
+        assert page.caught_up
+        cursor = page.cursor
+    assert len(calls) <= 1
+    # The state before a compaction of the manifest is read again.
+    assert len(read_versions) <= 3
 
 
 def test_the_feed_tells_every_commit_in_order(graph):

@@ -22,7 +22,7 @@ from omnigraph.commit.rows import (
     WriterKind,
     completed_ids,
 )
-from omnigraph.commit.snapshot import Snapshot
+from omnigraph.commit.snapshot import ManifestState, Snapshot
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, CommitNotFound, HistoryGone, InputError, NotFound
 from omnigraph.records import dataclass
@@ -156,6 +156,30 @@ def first_parents(store: GraphStore, branch: str | None, commit_id: str | None) 
         chain.append(commits[commit_id])
         commit_id = chain[-1].parent
     return chain[::-1]
+
+
+def recent_first_parents(
+    store: GraphStore, branch: str | None, commit_id: str, earlier: int
+) -> list[CommitRow] | None:
+    """The head of a branch and its first parents, from so many ``earlier`` than a commit on.
+
+    Oldest first; nothing if the commit is not one of the newest, which are in memory. So the cost
+    of following a branch does not grow with its history.
+    """
+
+    def read(state: ManifestState, _: int) -> list[CommitRow] | None:
+        chain: list[CommitRow] = []
+        row, has_commit, left = state.head, False, earlier
+        while row is not None:
+            chain.append(row)
+            has_commit = has_commit or row.commit_id == commit_id
+            if has_commit and (not left or row.parent is None):
+                return chain[::-1]
+            left -= has_commit
+            row = None if row.parent is None else state.recent.get(row.parent)
+        return None
+
+    return store.manifest(branch).with_state(read)
 
 
 def states_before_schema_changes(

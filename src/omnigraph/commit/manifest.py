@@ -203,10 +203,13 @@ class Manifest:
             state.add_arrow(ledger.read())
             snapshot = state.snapshot(version, self.branch, newest.e_tag)
             with self._lock:
-                self._history[version] = snapshot
-                while len(self._history) > _HISTORY:
-                    self._history.popitem(last=False)
+                self._remember(snapshot)
         return snapshot
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        self._history[snapshot.manifest_version] = snapshot
+        while len(self._history) > _HISTORY:
+            self._history.popitem(last=False)
 
     def void(self, version: int) -> VoidRow | None:
         """The record of a version that was damaged when it was written, and replaced."""
@@ -214,15 +217,20 @@ class Manifest:
 
     def commits(self) -> list[CommitRow]:
         """Every commit that is visible here, inherited ones too, oldest first."""
-        commits = self._commits(_IS_COMMIT)
-        return sorted(commits, key=attrgetter("order"))
+        commits, version = self._commits(_IS_COMMIT)
+        commits.sort(key=attrgetter("order"))
+        with self._lock:
+            if self._version == version:
+                self._state.remember_newest(commits)
+        return commits
 
     def commit(self, commit_id: str) -> CommitRow | None:
         """A commit by its id."""
         recent = self.with_state(lambda state, _: state.recent.get(commit_id))
         if recent is not None:
             return recent
-        return next(iter(self._commits(has_text(KEY, commit_id) & _IS_COMMIT)), None)
+        rows, _ = self._commits(has_text(KEY, commit_id) & _IS_COMMIT)
+        return rows[0] if rows else None
 
     def remembers(self, commit_id: str) -> bool:
         """Whether a commit is one of the newest in memory, as last read; without waiting."""
@@ -237,10 +245,11 @@ class Manifest:
         """Whether there is a row with this key."""
         return bool(self._newest().read([KEY], has_text(KEY, object_id)).num_rows)
 
-    def _commits(self, condition: pc.Expression) -> list[CommitRow]:
+    def _commits(self, condition: pc.Expression) -> tuple[list[CommitRow], int]:
         with self._detect_deletion():
-            rows = from_arrow(self._newest().read(condition=condition))
-        return [row for row in rows if isinstance(row, CommitRow)]
+            ledger = self._newest()
+            rows = from_arrow(ledger.read(condition=condition))
+        return [row for row in rows if isinstance(row, CommitRow)], ledger.version
 
     def _newest(self) -> LedgerReader:
         version = self.with_state(lambda _, version: version)
@@ -311,6 +320,8 @@ class Manifest:
             state, read, head_address = ManifestState(), frozenset(), None
         rows = self._reader.read(fragments=fragments - read, addresses=True)
         state.add_arrow(rows)
+        if state is not self._state:
+            state.remember_newest(self._state.remembered_in(rows))
         self._on_change()
         self._state = state
         self._take_over(newest, fragments, self._find_head(rows) or head_address)
@@ -358,7 +369,7 @@ class Manifest:
         self.cached_identity = identity
         self._history.clear()
         self._looked = now
-        self.writer = None
+        self._snapshot = self.writer = None  # of another life of the branch
         self._on_change()
         self._take_over(ledger.version, ledger.fragments, self._find_head(rows))
 
@@ -372,6 +383,8 @@ class Manifest:
     def _take_over(
         self, version: int, fragments: frozenset[int], head_address: RowAddress | None
     ) -> None:
+        if self._snapshot is not None and version > self._version and fragments >= self.fragments:
+            self._remember(self._snapshot)  # compared by whoever follows; none was withdrawn
         self._version, self.fragments, self.head_address = version, fragments, head_address
         self._snapshot = self._state.snapshot(version, self.branch, self._life)
 

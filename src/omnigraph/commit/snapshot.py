@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -153,6 +154,19 @@ class ManifestState:
         self.recent[row.commit_id] = row
         if len(self.recent) > _RECENT:
             del self.recent[next(iter(self.recent))]
+
+    def remember_newest(self, rows: Iterable[CommitRow]) -> None:
+        """Cache the newest of some commits too, however old those in memory are."""
+        commits = {row.commit_id: row for row in rows} | self.recent
+        newest = sorted(commits.values(), key=attrgetter("order"))[-_RECENT:]
+        self.recent = {row.commit_id: row for row in newest}
+
+    def remembered_in(self, table: pa.Table) -> list[CommitRow]:
+        """The commits in memory that are among the rows of a manifest."""
+        rows = list(self.recent.values())
+        ids = pa.array([row.commit_id for row in rows], pa.string())
+        exists = pc.is_in(ids, value_set=table["object_id"].combine_chunks().cast(pa.string()))
+        return [row for row, is_there in zip(rows, exists.to_pylist(), strict=True) if is_there]
 
     def _end(self, commit_id: str, row: CommitRow) -> None:
         ending = self.endings.get(commit_id)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph.commit.group_members import commit_before, group_members, group_of, written_ids
-from omnigraph.commit.history import History, commit_of, first_parents
+from omnigraph.commit.history import History, commit_of, first_parents, recent_first_parents
 from omnigraph.commit.names import branch_label
 from omnigraph.commit.rows import CommitRow
 from omnigraph.commit.schema.history import recorded_schema
@@ -40,6 +40,8 @@ ViewAt = Callable[[str | None, Catalog], View]
 """What the reader of a feed sees of a branch under a schema."""
 
 NOW, BEGINNING, AFTER = "now", "beginning", "after:"
+# How many commits before a cursor are looked at: more than a group has members.
+_EARLIER = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ class Feed:
     def _commits_after(self, cursor: Cursor) -> Iterator[tuple[CommitRow, CommitRow | None]]:
         """The commits after a cursor, oldest first, each with its predecessor."""
         # A state that the reader has is the state of a commit, whether it knows that one or not.
-        chain = self.visible_chain(cursor.commit)
+        chain = self._visible_chain_from(cursor.commit)
         start = 0
         if cursor.commit is not None:
             ids = [row.commit_id for row in chain]
@@ -283,10 +285,27 @@ class Feed:
 
     def visible_chain(self, also: str | None = None) -> list[CommitRow]:
         """The commits of the branch that the reader may know, oldest first; and ``also``."""
-        chain, knows = self.chain(), self._knows
+        return self._visible_of(self.chain(), also)
+
+    def _visible_of(self, chain: list[CommitRow], also: str | None) -> list[CommitRow]:
+        knows = self._knows
         if knows is None:
             return chain
         return [row for row in chain if knows(row.branch) or row.commit_id == also]
+
+    def _chain_from(self, commit_id: str) -> list[CommitRow]:
+        """The commits of the branch; if that one is new, without most of those before it."""
+        chain = recent_first_parents(self._store, self._branch, commit_id, _EARLIER)
+        return self.chain() if chain is None else chain
+
+    def _visible_chain_from(self, commit_id: str | None) -> list[CommitRow]:
+        """The visible chain; if that commit is new, without most of those before it."""
+        if commit_id is not None:
+            recent = recent_first_parents(self._store, self._branch, commit_id, _EARLIER)
+            # If none is hidden, the commit before the group of any later one is among them.
+            if recent is not None and self._visible_of(recent, commit_id) == recent:
+                return recent
+        return self.visible_chain(commit_id)
 
     def _gap(self, message: str, commit_id: str, chain: list[CommitRow]) -> HistoryGone:
         return HistoryGone(
@@ -370,7 +389,7 @@ class Feed:
         group = group_of(row)
         if group is None:
             return changes.tables(wanted)
-        chain = self.chain()
+        chain = self._chain_from(row.commit_id)
         position = [other.commit_id for other in chain].index(row.commit_id)
         members = group_members(chain, position)
         ids = [written_ids(member) or {} for member in members]
