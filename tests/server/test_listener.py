@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from typing import Any
 
@@ -115,3 +116,55 @@ def test_a_head_is_sent_before_the_end_unless_the_client_has_left(leaves):
         assert wire.sent == ([b"<end>"] if leaves else [HEAD, b"<end>"])
 
     asyncio.run(scenario())
+
+
+WHOLE = b"POST /first HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+CUT = b"POST /cut HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n"
+
+
+@pytest.mark.parametrize(
+    ("together", "later", "answered"),
+    [
+        (WHOLE, b"\x00 not HTTP\r\n\r\n", [b"200", b"400"]),
+        (WHOLE + WHOLE, b"\x00 not HTTP\r\n\r\n", [b"200", b"200", b"400"]),
+        (WHOLE + WHOLE + b"\x00 not HTTP\r\n\r\n", b"", [b"200", b"200", b"400"]),
+        (WHOLE + CUT, b"", [b"200", b"400"]),
+        (WHOLE, b"GET / HTTP/1.1\r\n" + b"x: %b\r\n" % (b"y" * 70_000), [b"200", b"431"]),
+    ],
+    ids=["after one", "after two", "at once", "malformed body", "large head"],
+)
+def test_a_whole_request_is_answered_whatever_follows_it(
+    together: bytes, later: bytes, answered: list[bytes]
+):
+    """It may be a write: a refusal in its place would say that it was not made."""
+
+    async def scenario() -> bytes:
+        begun, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            begun.set()
+            await may_answer.wait()
+            headers = [(b"content-length", b"2")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"{}"})
+
+        listening = socket.create_server(("127.0.0.1", 0))
+        listener = Listener(app, [listening])
+        listener.start()
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        async with asyncio.timeout(PATIENCE):
+            writer.write(together)
+            await begun.wait()
+            writer.write(later)
+            # Long enough for the server to have read it, in most runs.
+            await asyncio.sleep(0.05)
+            may_answer.set()
+            received = await reader.read()
+            writer.close()
+            await listener.drain()
+            return received
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as loops:
+        received = loops.run(scenario())
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == answered

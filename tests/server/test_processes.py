@@ -99,6 +99,13 @@ def test_reads_are_answered_by_readers_and_writes_by_the_writer(pair):
     assert pair.ask("POST", "/write", b"x").json["role"] == "writer"
 
 
+def test_the_answer_of_the_writer_has_one_date(pair):
+    request = b"POST /write HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1\r\n\r\nx"
+    answer = raw(pair, request)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b"\r\ndate: ") == 1
+
+
 def test_one_process_does_everything_without_children(single):
     assert single.children() == []
     assert single.ask("POST", "/write", b"x").json["role"] == "all"
@@ -197,7 +204,11 @@ def test_the_writer_yields_to_the_readers(pair):
     writer = writer_pid(pair)
     niceness = {pid: os.getpriority(os.PRIO_PROCESS, pid) for pid in pair.children()}
     assert {niceness[writer] - niceness[reader] for reader in reader_pids(pair)} == {10}
-    # It has an effect within a session only.
+    # A thread of it that wakes up interrupts no reader.
+    policies = {pid: os.sched_getscheduler(pid) for pid in niceness}
+    assert policies.pop(writer) == os.SCHED_BATCH
+    assert set(policies.values()) == {os.SCHED_OTHER}
+    # Niceness has an effect within a session only.
     assert {os.getsid(pid) for pid in niceness} == {os.getsid(pair.process.pid)}
     # The interrupt of a terminal is for the group of the supervisor.
     assert all(os.getpgid(pid) == pid for pid in niceness)

@@ -161,6 +161,9 @@ def test_large_integers_are_strings_on_request(ana):
     answer = ana.post("/query", {"query": BIG}, headers=prefer)
     assert answer.headers["preference-applied"] == "integers=string"
     assert answer.ok()["rows"][0]["p.big"] == str(2**60)
+    quoted = {"Prefer": 'integers="string"'}
+    answer = ana.post("/query", {"query": BIG}, headers=quoted)
+    assert answer.ok()["rows"][0]["p.big"] == str(2**60)
     answer = ana.post("/query", {"query": BIG}, headers={"Accept": NDJSON, **prefer})
     assert answer.headers["preference-applied"] == "integers=string"
     assert lines(answer.body)[0]["p.big"] == str(2**60)

@@ -31,6 +31,8 @@ _HOP_BY_HOP: Final = frozenset(
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"proxy-connection"),
     }
 )
+_NOT_RELAYED: Final = _HOP_BY_HOP | {b"date"}
+"""Of an answer: the reader says itself when it sends it."""
 _IDLE = 32
 """How many connections to the writer are kept for the next request."""
 _CONNECT_SECONDS = 10.0
@@ -100,7 +102,7 @@ class _WriterConnection(asyncio.Protocol):
         self._status = self._parser.get_status_code()
         if self._status < 200:
             return
-        headers = [pair for pair in self._headers if pair[0] not in _HOP_BY_HOP]
+        headers = [pair for pair in self._headers if pair[0] not in _NOT_RELAYED]
         self._put({"type": "http.response.start", "status": self._status, "headers": headers})
 
     def on_body(self, body: bytes) -> None:
@@ -196,6 +198,9 @@ class Forwarder:
         try:
             while True:
                 message = await self._next(connection, pump)
+                if message["type"] == "http.response.start" and not request.is_sent:
+                    # Refused before its end: the rest of the body is not worth reading.
+                    message["headers"].append((b"connection", b"close"))
                 await send(message)
                 if message["type"] == "http.response.body" and not message["more_body"]:
                     break

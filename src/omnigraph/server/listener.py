@@ -85,6 +85,8 @@ class _Connection(HttpToolsProtocol):
         self._is_between = True
         """Whether the next byte begins a request."""
         self._is_refused = False
+        self._refusal: bytes | None = None
+        """Sent after the answers to the requests that came before what is refused."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(_JoinedHead(transport, self.loop))  # type: ignore[arg-type]
@@ -124,6 +126,12 @@ class _Connection(HttpToolsProtocol):
         self._is_between = True
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last and self._refusal is not None and not self.transport.is_closing():
+            self._send_last(self._refusal)
+
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
@@ -143,30 +151,47 @@ class _Connection(HttpToolsProtocol):
         self._stop_timer()
         if self.transport.is_closing():
             return
+        self._is_refused = True
+        refusal = _refusal(status, reason, text)
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if cycle.response_started:
-                # An answer is being sent on this connection: only its end can be said.
-                self.transport.close()
-                return
+        if cycle is None or cycle.response_complete:
+            self._send_last(refusal)
+            return
+        is_whole, is_queued = not cycle.more_body, bool(self.pipeline)
+        if is_whole or is_queued:
+            # What is wrong came after a whole request. That one may be a write, and has its answer.
+            self._refusal = refusal
+            if not is_whole:
+                self.pipeline.popleft()
+        elif cycle.response_started:
+            # An answer is being sent on this connection: only its end can be said.
+            self.transport.close()
+        else:
             # The body is malformed: to the application its client has left.
             cycle.disconnected = True
             cycle.message_event.set()
-        request_id = new_ulid()
-        failure = failure_of(RequestRefused(status, reason, text), request_id)
-        body = msgspec.json.encode(failure.body)
-        head = [
-            STATUS_LINE[status],
-            b"content-type: application/json\r\n",
-            b"content-length: %d\r\n" % len(body),
-            b"omnigraph-request-id: %b\r\n" % request_id.encode(),
-            b"connection: close\r\n\r\n",
-        ]
-        self._is_refused = True
-        self.transport.write(b"".join(head) + body)
+            self._send_last(refusal)
+
+    def _send_last(self, response: bytes) -> None:
+        self.transport.write(response)
         # Closing with unread data would reset the connection before the client has read this.
         self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+
+def _refusal(status: int, reason: str, text: str) -> bytes:
+    """The whole response for a request that the application never sees."""
+    request_id = new_ulid()
+    failure = failure_of(RequestRefused(status, reason, text), request_id)
+    body = msgspec.json.encode(failure.body)
+    head = [
+        STATUS_LINE[status],
+        b"content-type: application/json\r\n",
+        b"content-length: %d\r\n" % len(body),
+        b"omnigraph-request-id: %b\r\n" % request_id.encode(),
+        b"connection: close\r\n\r\n",
+    ]
+    return b"".join([*head, body])
 
 
 class Listener:

@@ -58,7 +58,8 @@ def preferred_form(call: Call) -> tuple[JsonForm, Headers]:
     given = call.headers.all("prefer")
     if not given:
         return "native", ()
-    wanted = b",".join(given).decode("latin-1").lower()
+    # The value may be quoted (RFC 7240).
+    wanted = b",".join(given).replace(b'"', b"").decode("latin-1").lower()
     if _PREFERENCE in (part.strip() for part in wanted.replace(";", ",").split(",")):
         return "sdk", (("preference-applied", _PREFERENCE),)
     return "native", ()
