@@ -80,6 +80,20 @@ def test_everything_may_be_dropped(filled_spool):
     assert as_table(filled_spool.data()).num_rows == 0
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="files here need a name")
+def test_a_file_has_no_name_so_that_a_killed_load_leaves_none(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    waiting = Spool(KIND, tmp_path, Budget(0))
+    waiting.add(batch(*"01"))
+    assert list(tmp_path.iterdir()) == []
+    waiting.add(batch("2"))
+    waiting.close()
+    assert waiting.select(["id"])["id"].to_pylist() == list("012")
+    assert as_table(waiting.data())["name"].to_pylist() == list("012")
+    del waiting
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_spools_share_what_they_may_hold(tmp_path):
     """Many types together hold no more than one; who comes too late goes to disk."""
     size = batch("1").nbytes

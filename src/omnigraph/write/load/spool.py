@@ -7,6 +7,8 @@ in memory. Each row has its source line.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +29,8 @@ SOURCE_LINE = "source_line~"
 _IN_MEMORY = 64 << 20
 # Above it, rows are written to their table while more are read.
 _DIRECT = 8 << 20
+_DESCRIPTORS = Path("/proc/self/fd")
+"""Opens files that have no name any more, where the system has it."""
 
 
 def spooled_schema(entity_type: EntityType) -> pa.Schema:
@@ -111,11 +115,21 @@ class Spool:
     def _spill(self) -> None:
         with temporary_files():
             self._sink = pa.OSFile(str(self._path), "wb")
+            self._forget_name()
             self._writer = pa.ipc.new_file(self._sink, self.schema)
             for batch in self._batches:
                 self._writer.write_batch(batch)
         self._batches.clear()
         self._budget.give_back(self._bytes)
+
+    def _forget_name(self) -> None:
+        """Remove the name of the file, so that it goes with this process however that ends."""
+        if not _DESCRIPTORS.is_dir():
+            return
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        self._path.unlink()
+        self._path = _DESCRIPTORS / str(descriptor)
 
     def close(self) -> None:
         """End the input."""
