@@ -24,7 +24,7 @@ from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 from tests.server.serving import serving
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = PLAIN_SCHEMA.replace("  tags:", "  photo: Blob?\n  tags:")
 FORMATS = ("table", "kv", "csv", "jsonl", "json")
@@ -400,7 +400,10 @@ def test_a_session_of_writes(changed):
     run("ingest", "--data", "d.jsonl", "--branch", "fork2", "--json")
     run("branch", "merge", "side")
     run("branch", "merge", "side", "--json")
-    run("branch", "merge", "fork2", "--json", "--delete-branch")
+    once = ("branch", "merge", "fork2", "--json", "--delete-branch", "--idempotency-key", "m")
+    assert run(*once) == run(*once)
+    once = ("tag", "create", "v1", "--json", "--idempotency-key", "t")
+    assert run(*once) == run(*once)
     run("branch", "delete", "old", "--yes")
     run("branch", "delete", "review/a", "--yes", "--json")
     run("branch", "list")

@@ -95,6 +95,10 @@ def add_write_conditions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--if-commit", metavar="ID", help="fail with exit code 4 unless this is the branch head"
     )
+    add_idempotency_key(parser)
+
+
+def add_idempotency_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--idempotency-key",
         metavar="KEY",

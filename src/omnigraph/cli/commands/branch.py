@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.cli.options import add_branch, add_switch
+from omnigraph.cli.options import add_branch, add_idempotency_key, add_switch
 from omnigraph.cli.output import terminal
 from omnigraph.cli.output.change_lines import counts_json, counts_text
 from omnigraph.cli.output.progress import progress_bar
@@ -56,6 +56,7 @@ def _add_resolve(parser: argparse.ArgumentParser) -> None:
         help="write the conflicts to this file; fill in the choices and pass it to --resolve",
     )
     add_switch(parser, "--dry-run", "only show the result")
+    add_idempotency_key(parser)
 
 
 def run_branch_create(arguments: argparse.Namespace) -> int:
@@ -104,7 +105,8 @@ def _merge(
     """
     opened = open_graph(arguments, "r") if arguments.dry_run else open_for_write(arguments)
     with opened as (graph, target):
-        merge = partial(operation(graph), resolve=_resolution(arguments))
+        key = arguments.idempotency_key
+        merge = partial(operation(graph), resolve=_resolution(arguments), idempotency_key=key)
         with progress_bar(arguments.command.removeprefix("branch ")) as line:
             line.show("comparing")
             if arguments.dry_run or arguments.conflicts is not None:
@@ -174,6 +176,7 @@ def add_tag_create(parser: argparse.ArgumentParser) -> None:
     commit.add_argument("--commit", metavar="ID", help="commit to tag")
     commit.add_argument("--branch", metavar="B", help="tag the head of B; default: main")
     add_switch(parser, "--move", "move an existing tag")
+    add_idempotency_key(parser)
 
 
 def add_tag_delete(parser: argparse.ArgumentParser) -> None:
@@ -190,6 +193,7 @@ def run_tag_create(arguments: argparse.Namespace) -> int:
                 arguments.commit,
                 branch="main" if arguments.branch is None else arguments.branch,
                 move=arguments.move,
+                idempotency_key=arguments.idempotency_key,
             )
         except AlreadyExists as error:
             raise AlreadyExists(
