@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server.contract import contract, operation, operations, schema_of, violations
+from tests.server.generated_client import ApiError, generate, model
 from tests.server.serving import (
     ADD,
     PEOPLE,
@@ -199,6 +200,53 @@ def test_a_client_of_the_contract_works_unchanged(server: Server) -> None:
     server.client("wrong", "g").get("/branches").fails(401, code="unauthorized")
     for removed in ("/runs", "/runs/1"):
         sdk.get(removed).fails(404)
+
+
+def test_a_client_generated_from_the_contract_works_unchanged(server: Server) -> None:
+    """Every operation, called and decoded by nothing but what the contract lists."""
+    sdk = generate()(server.client("secret-bo"))
+    assert sdk.health().status == "ok"
+    assert [graph.graph_id for graph in sdk.listGraphs().graphs] == ["g"]
+    schema = sdk.cluster_getSchema(graph_id="g").schema_source
+    sdk.cluster_applySchema(model("SchemaApplyRequest")(schema_source=schema), graph_id="g")
+    rows = [{"type": "Person", "data": {"name": f"generated-{n}", "age": n}} for n in range(3)]
+    data = model("IngestRequest")(data=ndjson(rows), mode="merge")
+    for load in (sdk.cluster_load, sdk.cluster_ingest):
+        (table,) = load(data, graph_id="g").tables
+        assert (table.table_key, table.rows_loaded) == ("node:Person", 3)
+
+    branch = "feature/generated"
+    created = model("BranchCreateRequest")(name=branch, from_="main")
+    assert sdk.cluster_createBranch(created, graph_id="g").from_ == "main"
+    assert branch in sdk.cluster_listBranches(graph_id="g").branches
+    for number, change in enumerate((sdk.cluster_mutate, sdk.cluster_change)):
+        added = {"query": ADD, "params": {"name": f"generated-new-{number}"}, "branch": branch}
+        assert change(model("ChangeRequest")(**added), graph_id="g").affected_nodes == 1
+    stored = model("InvokeStoredQueryRequest")(params={"age": 2})
+    assert sdk.cluster_invoke_query(stored, graph_id="g", name="adults").row_count >= 1
+    stored = model("InvokeStoredQueryRequest")(params={"name": "generated-stored"})
+    assert sdk.cluster_invoke_query(stored, graph_id="g", name="add_person").affected_nodes == 1
+    names = {entry.name for entry in sdk.cluster_list_queries(graph_id="g").queries}
+    assert {"adults", "add_person"} <= names
+
+    on_branch = model("QueryRequest")(query=PEOPLE, branch=branch)
+    on_main = model("ReadRequest")(query_source=PEOPLE)
+    before = sdk.cluster_read(on_main, graph_id="g").row_count
+    # Two rows are on the branch only, one on main only.
+    assert sdk.cluster_query(on_branch, graph_id="g").row_count == before + 1
+    merge = model("BranchMergeRequest")(source=branch)
+    assert sdk.cluster_mergeBranches(merge, graph_id="g").outcome == "merged"
+    assert sdk.cluster_read(on_main, graph_id="g").row_count == before + 2
+    head = sdk.cluster_listCommits(graph_id="g", branch="main").commits[0]
+    assert sdk.cluster_getCommit(graph_id="g", commit_id=head.graph_commit_id) == head
+    tables = sdk.cluster_getSnapshot(graph_id="g", branch="main").tables
+    exported = sdk.cluster_export(model("ExportRequest")(), graph_id="g")
+    assert len(exported) == sum(table.row_count for table in tables)
+    assert sdk.cluster_deleteBranch(graph_id="g", branch=branch).name == branch
+    with pytest.raises(ApiError) as refused:
+        sdk.cluster_deleteBranch(graph_id="g", branch="main")
+    assert (refused.value.status, refused.value.output.code) == (400, "bad_request")
+    assert sdk.called == {row["operation_id"] for row in operations()}
 
 
 def test_head_has_the_headers_of_get_and_no_body(server: Server, ana: Client) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import time
 import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,7 +29,7 @@ from omnigraph.server.forwarding import replayed
 from omnigraph.server.heads import API_VERSION, HTTP_API, REQUEST_ID
 from omnigraph.server.lanes import ReadCancel
 from omnigraph.server.look_ups import LookUps
-from omnigraph.server.matching import Match, RouteTable
+from omnigraph.server.matching import RouteTable
 from omnigraph.server.patience import Patience
 from omnigraph.server.request_kinds import kind_of, label_method, query_of
 from omnigraph.server.request_log import ERROR
@@ -57,16 +56,14 @@ class HttpApplication:
         self._patience = Patience()
         self._look_ups = LookUps()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        elif scope["type"] == "http":
-            exchange = _Exchange(
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http":
+            return _Exchange(
                 self._process, self._table, self._patience, self._look_ups, scope, receive, send
-            )
-            await exchange.run()
-        else:
-            await send({"type": "websocket.close", "code": 1008})
+            ).run()
+        if scope["type"] == "lifespan":
+            return _lifespan(receive, send)
+        return send({"type": "websocket.close", "code": 1008})
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
@@ -130,19 +127,18 @@ class _Exchange:
             self._log_fault(error)
             await self._fail(error)
         finally:
-            self._close_body()
+            call = self._call
+            if call is not None and isinstance(call.body, SpooledBody) and not call.body.is_taken:
+                call.body.file.close()
             self._waiting.release()
             self._account(time.perf_counter() - started - self._waiting.seconds)
-
-    def _close_body(self) -> None:
-        body = None if self._call is None else self._call.body
-        if isinstance(body, SpooledBody) and not body.is_taken:
-            body.file.close()
 
     async def _answer(self) -> None:
         heads.check_size(self._scope)
         self._echoes_version = heads.names_version(self._headers)
-        match = self._match()
+        match = self._table.find(self._scope["raw_path"], self._state.only_graph)
+        if match is None:
+            raise RequestRefused(404, "route_not_found", "there is nothing at this path")
         route = match.route(self._method)
         if route is None:
             raise RequestRefused(
@@ -153,8 +149,8 @@ class _Exchange:
             )
         self._route = route
         self._scope["omnigraph.route"] = route.path
-        path = dict(zip(route.parameters, match.values, strict=True))
-        is_free = route.is_free(self._state.config.is_loopback)
+        path = dict(zip(route.parameters, match.values, strict=True)) if match.values else {}
+        is_free = route.is_free(self._state.config)
         if not is_free:
             self._identity = await heads.authenticate(self._headers, self._state.tokens)
         if route.scope == "graph":
@@ -164,22 +160,21 @@ class _Exchange:
             self._scope["headers"] = self._headers.with_id(REQUEST_ID, self._request_id)
             await self._process.forwarder(self._scope, self._receive, self._count_status)
             return
-        call = self._call = await self._read_call(route, path)
+        if route.has_body or route.query is not None:
+            call = await self._read_call(route, path)
+        else:
+            call = self._call_of(route, path, None, None, 0)
+        self._call = call
         if not is_free:
-            await self._authorize(route, call)
+            try:
+                route.authorize(call)
+            except PolicyDenied as denied:
+                await self._deny(route, call, denied)
         if route.relays is not None and self._process.forwarder is not None and route.relays(call):
             scope, receive = replayed(self._scope, call, self._receive)
             await self._process.forwarder(scope, receive, self._count_status)
             return
         await self._respond(await self._reply_fitting(route, call, lane))
-
-    # -- checks ------------------------------------------------------------------------------
-
-    def _match(self) -> Match:
-        match = self._table.find(self._scope["raw_path"], self._state.only_graph)
-        if match is None:
-            raise RequestRefused(404, "route_not_found", "there is nothing at this path")
-        return match
 
     # -- the request -------------------------------------------------------------------------
 
@@ -193,7 +188,11 @@ class _Exchange:
                 bodies.require_type(self._headers, route.body_type)
             if self._spools(route):
                 # Only whoever may load gets a file for it.
-                await self._authorize(route, self._call_of(route, path, query, b"", 0))
+                unread = self._call_of(route, path, query, b"", 0)
+                try:
+                    route.authorize(unread)
+                except PolicyDenied as denied:
+                    await self._deny(route, unread, denied)
             body, size = await self._read_body(route)
         return self._call_of(route, path, query, body, size)
 
@@ -241,15 +240,12 @@ class _Exchange:
 
         return await self._process.lanes.read(work, is_long=True)
 
-    async def _authorize(self, route: Route, call: Call) -> None:
-        try:
-            route.authorize(call)
-        except PolicyDenied as denied:
-            if route.on_denied is None:
-                raise
-            replace, error = route.on_denied, denied
-            await self._process.lanes.read(lambda: replace(call, error))
-            raise
+    async def _deny(self, route: Route, call: Call, denied: PolicyDenied) -> NoReturn:
+        """Refuse a request, with the error that the route has for it."""
+        if route.on_denied is not None:
+            replace = route.on_denied
+            await self._process.lanes.read(lambda: replace(call, denied))
+        raise denied
 
     # -- the work ----------------------------------------------------------------------------
 
@@ -257,19 +253,15 @@ class _Exchange:
         """Let the generation answer that fits the schema of the graph."""
         while True:
             try:
-                return await self._handle(route, call, lane)
+                if lane == "read":
+                    return await self._read(route, call)
+                if lane == "write":
+                    return await self._write(route, call)
+                reply: Reply | Awaitable[Reply] = route.handler(call)
+                return reply if isinstance(reply, Reply) else await self._listening_to(reply)
             except GenerationBehind as behind:
                 call = await waiting.call_after_switch(call, behind.seconds, self._leaves)
                 self._call, self._served, self._identity = call, call.served, call.identity
-
-    async def _handle(self, route: Route, call: Call, lane: Lane) -> Reply:
-        if lane == "inline":
-            reply = route.handler(call)
-            result: Reply = await self._listening_to(reply) if inspect.isawaitable(reply) else reply
-            return result
-        if lane == "write":
-            return await self._write(route, call)
-        return await self._read(route, call)
 
     async def _write(self, route: Route, call: Call) -> Reply:
         process = self._process
@@ -366,18 +358,18 @@ class _Exchange:
         route, self._reply = self._route, reply
         if reply.follows and self._call is not None:
             self._waiting.admit(self._call)
-        headers = [*reply.headers]
-        if reply.status != _NOT_MODIFIED:
-            headers.insert(0, ("content-type", reply.content_type))
+        is_modified = reply.status != _NOT_MODIFIED
+        headers = [("content-type", reply.content_type)] if is_modified else []
+        headers += reply.headers
         if route is not None and route.deprecated:
             headers.append(("deprecation", "true"))
             headers.append(("link", f'<{route.successor}>; rel="successor-version"'))
         stream, length = reply.stream, reply.length
         if stream is None and length is None:
             length = len(reply.body)
-        if length is not None and reply.status != _NOT_MODIFIED:
+        if length is not None and is_modified:
             headers.append(("content-length", str(length)))
-        await self._start(reply.status, headers)
+        await self._send(self._head_of(reply.status, headers))
         if stream is None or self._method == "HEAD":
             await self._send({"type": "http.response.body", "body": reply.body})
             return
@@ -412,19 +404,18 @@ class _Exchange:
             with contextlib.suppress(ValueError):
                 stream.close()
 
-    async def _start(self, status: int, headers: list[tuple[str, str]]) -> None:
+    def _head_of(self, status: int, headers: list[tuple[str, str]]) -> Message:
+        """The first message of the response."""
         self._status = status
         self._has_started = True
         headers.append((REQUEST_ID, self._request_id))
         if self._echoes_version:
             headers.append((HTTP_API, API_VERSION))
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
-            }
-        )
+        return {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        }
 
     async def _count_status(self, message: Message) -> None:
         """Sends what the writer answers."""
@@ -462,7 +453,7 @@ class _Exchange:
         ]
         if failure.closes:
             headers.append(("connection", "close"))
-        await self._start(failure.status, headers)
+        await self._send(self._head_of(failure.status, headers))
         await self._send({"type": "http.response.body", "body": body})
 
     # -- accounts ----------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class RequestHeaders:
 
     def all(self, name: str) -> list[bytes]:
         """Every value of a header; ``name`` is in lower case."""
-        wanted = name.encode("ascii")
+        wanted = name.encode()
         value = self._by_name.get(wanted)
         if value is None:
             return []
@@ -62,9 +62,9 @@ class RequestHeaders:
 
     def one(self, name: str) -> str | None:
         """The only value of a header; refuses a repeated one, and one that is not ASCII."""
-        values = self.all(name)
-        if not values:
+        if name.encode() not in self._by_name:
             return None
+        values = self.all(name)
         if len(values) > 1:
             raise RequestRefused(400, "repeated_header", f"header '{name}' is given twice")
         try:
@@ -162,17 +162,19 @@ class Call:
     ) -> PolicyDenied | None:
         """``None`` if the actor may do this, or else the error."""
         decision = self._decide(action, branch, target, query)
-        self.process.log.decision(
-            request_id=self.request_id,
-            graph=None if self.served is None else self.served.graph_id,
-            actor=self.actor,
-            action=action,
-            branch=branch,
-            target=target,
-            query=query,
-            allowed=decision.allowed,
-            rule=decision.rule,
-        )
+        log = self.process.log
+        if log.wants_decision(decision.allowed):
+            log.decision(
+                request_id=self.request_id,
+                graph=None if self.served is None else self.served.graph_id,
+                actor=self.actor,
+                action=action,
+                branch=branch,
+                target=target,
+                query=query,
+                allowed=decision.allowed,
+                rule=decision.rule,
+            )
         if decision.allowed:
             return None
         return PolicyDenied(

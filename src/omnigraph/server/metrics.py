@@ -7,7 +7,6 @@ freely: routes are templates, graphs are those that are served.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -16,6 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from omnigraph.server.request_counts import RequestCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -57,26 +58,12 @@ class GraphCounts(msgspec.Struct, frozen=True):
 
 
 class Metrics:
-    """The counters of one process. Safe to share between threads."""
+    """The counters of one process. Safe to share between threads, but for those of requests."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "omnigraph_http_requests",
-            "Answered requests.",
-            ("route", "method", "status"),
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "omnigraph_http_request_seconds",
-            "From the request line to the last byte of the answer.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._running = Gauge(
-            "omnigraph_http_requests_in_flight", "Requests in flight.", registry=registry
-        )
+        self._requests = RequestCounts(_SECONDS)
+        registry.register(self._requests)
         self._queue = Histogram(
             "omnigraph_queue_seconds",
             "The wait for a thread, by lane.",
@@ -148,9 +135,7 @@ class Metrics:
                 ("graphs_kept", "Graphs that keep an earlier state than the applied one."),
             )
         }
-        self._bound: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._lanes = {lane: self._queue.labels(lane) for lane in ("short", "long", "write")}
-        self._lock = threading.Lock()
         self._sources: list[Callable[[], Iterable[GraphCounts]]] = []
         self.counts_requests = True
         """Not in a writer: the reader that forwards a request counts it."""
@@ -159,25 +144,14 @@ class Metrics:
     # -- counting --------------------------------------------------------------------------
 
     def request_started(self) -> None:
-        """A request has arrived."""
+        """A request has arrived; called by the event loop."""
         if self.counts_requests:
-            self._running.inc()
+            self._requests.start()
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """A request was answered, or its client left."""
-        if not self.counts_requests:
-            return
-        self._running.dec()
-        key = (route, method, status)
-        bound = self._bound.get(key)
-        if bound is None:
-            with self._lock:
-                bound = self._bound[key] = (
-                    self._requests.labels(route, method, str(status)),
-                    self._seconds.labels(route),
-                )
-        bound[0].inc()
-        bound[1].observe(seconds)
+        """A request was answered, or its client left; called by the event loop."""
+        if self.counts_requests:
+            self._requests.end(route, method, status, seconds)
 
     def waited(self, lane: str, seconds: float) -> None:
         self._lanes[lane].observe(seconds)

@@ -101,6 +101,10 @@ class RequestLog:
                 query=None if query is None else query[:_LONGEST_TEXT],
             )
 
+    def wants_decision(self, is_allowed: bool) -> bool:
+        """Whether a decision is logged."""
+        return self.is_enabled(self._allowed_level if is_allowed else INFO)
+
     def decision(
         self,
         *,
@@ -115,12 +119,9 @@ class RequestLog:
         rule: str | None,
     ) -> None:
         """A policy has decided; refusals are worth more attention."""
-        level = self._allowed_level if allowed else INFO
-        if not self.is_enabled(level):
-            return
         self.event(
             "policy decision",
-            level=level,
+            level=self._allowed_level if allowed else INFO,
             request_id=request_id,
             graph=graph,
             actor_id=actor,

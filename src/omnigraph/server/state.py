@@ -171,8 +171,10 @@ class ServerState:
     @property
     def only_graph(self) -> str | None:
         """The graph whose routes exist without a prefix too, if there is one."""
+        if not self.config.flat:
+            return None
         declared = [*self.graphs, *self.unserved]
-        return declared[0] if self.config.flat and len(declared) == 1 else None
+        return declared[0] if len(declared) == 1 else None
 
 
 class ServerProcess:

@@ -6,7 +6,7 @@ have routes, methods, statuses and request ids; neither tokens, texts nor parame
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -106,10 +106,13 @@ class Instrumented:
         self._process = process
         self._tracing = tracing
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        is_plain = self._tracing is None and DEBUG_HEADER not in dict(scope.get("headers", ()))
+        if is_plain or scope["type"] != "http":
+            return self._app(scope, receive, send)
+        return self._observed(scope, receive, send)
+
+    async def _observed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if DEBUG_HEADER in dict(scope["headers"]) and await self._may_count(scope):
             await self._counted(scope, receive, send)
         elif self._tracing is not None:

@@ -118,8 +118,8 @@ class Worker:
         while True:
             order = await self._channel.order()
             if isinstance(order, LoadApplication):
-                # Threads that are started from here on are as nice.
-                os.nice(order.niceness)
+                # Threads that are started from here on do the same.
+                _give_way(order.niceness)
                 # Takes most of the time of a start; graphs may be opened by another process first.
                 with suppress(Exception):  # reported when it is created
                     importlib.import_module(order.application.partition(":")[0])
@@ -228,6 +228,16 @@ class Worker:
             for future in self._questions.values():
                 if not future.done():
                     future.set_exception(CannotServe("the supervisor is gone"))
+
+
+def _give_way(niceness: int) -> None:
+    """Let processes that are less nice run first, if the processors do not suffice for all."""
+    os.nice(niceness)
+    if niceness and hasattr(os, "SCHED_BATCH"):
+        # A thread of this process that wakes up does not interrupt a reader in its request. Where
+        # that is not permitted, niceness alone has to do.
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _end_after(seconds: float, code: int) -> None:

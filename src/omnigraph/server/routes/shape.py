@@ -13,6 +13,7 @@ from omnigraph.records import dataclass
 from omnigraph.server.admission import BRANCH_OPERATION_BYTES
 from omnigraph.server.bodies import DEFAULT_LIMIT
 from omnigraph.server.calls import JSON, Call, Handler, Reply
+from omnigraph.server.config import ServerConfig
 from omnigraph.server.state import Decisions, ServedGraph
 
 Lane: TypeAlias = Literal["inline", "read", "write"]
@@ -99,8 +100,9 @@ class Route:
     def has_body(self) -> bool:
         return self.body_limit > 0
 
-    def is_free(self, on_loopback: bool) -> bool:
-        return self.scope == "open" or (self.free_on_loopback and on_loopback)
+    def is_free(self, config: ServerConfig) -> bool:
+        """Whether it needs no token."""
+        return self.scope == "open" or (self.free_on_loopback and config.is_loopback)
 
     def lane_for(
         self,
