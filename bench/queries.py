@@ -21,6 +21,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ COLD_TARGET = 1.5
 # Four threads on one handle: the least throughput, in that of one thread.
 SMALL, SMALL_TARGET = "point lookup", 0.9
 LARGE, LARGE_TARGET = "2 hops from a city, by city", 1.6
+ROUNDS = 15
 
 
 # -- beside each other ----------------------------------------------------------------------------
@@ -160,11 +162,11 @@ def threads(location: Path, given: list[Params], row: str, repeats: int, target:
             for params, wanted in zip(work, right, strict=True):
                 wrong += not _sorted(ours.run(row, params)).equals(wanted)
 
-    ratio = _ratio_of_threads(some, repeats)
+    compared = _compared(_threads(some), 4, repeats)
     ours.close()
-    holds = ratio >= target and not wrong
+    holds = compared.ratio >= target and not wrong
     print(
-        f"{row}: 4 threads have {ratio:.2f} times the throughput of one, goal {target}, "
+        f"{row}: 4 threads have {compared} of one, goal {target}, "
         f"{wrong} wrong answers, {'ok' if holds else 'MISSED'}",
         flush=True,
     )
@@ -179,19 +181,75 @@ def threads_of_numpy(bound: Bound, given: list[Params], repeats: int) -> str:
             for params in given:
                 bound.run(LARGE, params)
 
-    ratio = _ratio_of_threads(some, repeats)
-    return f"{LARGE}: 4 threads of bare NumPy have {ratio:.2f} times the throughput of one"
+    return f"{LARGE}: 4 threads of bare NumPy have {_compared(_threads(some), 4, repeats)} of one"
 
 
-def _ratio_of_threads(some: Callable[[int], None], repeats: int) -> float:
-    """The throughput of four threads in that of one: the median of five turns."""
+def processes(location: Path, given: list[Params], repeats: int) -> str:
+    """The large row by two processes: what the machine can reach at all."""
+    request = json.dumps([str(location), LARGE, [_for(LARGE, params) for params in given]])
+    command = [sys.executable, __file__, "--on-demand", request]
+    begin = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    workers = [begin(text=True) for _ in range(2)]
 
-    def together(count: int) -> float:
-        people = [threading.Thread(target=some, args=(repeats // count,)) for _ in range(count)]
-        return seconds(lambda: ([t.start() for t in people], [t.join() for t in people]))
+    def together(count: int, times: int) -> None:
+        for worker in workers[:count]:
+            print(times, file=worker.stdin, flush=True)
+        for worker in workers[:count]:
+            worker.stdout.readline()
 
-    rounds = [(together(1), together(4)) for _ in range(5)]
-    return statistics.median(alone / four for alone, four in rounds)
+    together(2, 1)
+    compared = _compared(together, 2, repeats)
+    for worker in workers:
+        worker.communicate()
+    return f"{LARGE}: 2 processes have {compared} of one"
+
+
+def answer_on_demand(location: Path, row: str, given: list[Params]) -> None:
+    """Answer a row as often as each line of the input says, and print a line when it is done."""
+    ours = Ours(location)
+    for line in sys.stdin:
+        for _ in range(int(line)):
+            for params in given:
+                _sorted(ours.run(row, params))
+        print(flush=True)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The throughput of several workers in that of one, and how far the rounds are apart."""
+
+    ratios: list[float]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    def __str__(self) -> str:
+        low, _, high = statistics.quantiles(self.ratios, n=4)
+        return f"{self.ratio:.2f} times ({low:.2f} to {high:.2f}) the throughput"
+
+
+def _compared(together: Callable[[int, int], None], count: int, repeats: int) -> Compared:
+    """The same work by one worker and by several, in turns: the machine is not always as fast."""
+    ratios = []
+    for turn in range(ROUNDS):
+        order = (1, count) if turn % 2 else (count, 1)
+        spent = {n: seconds(partial(together, n, repeats // n)) for n in order}
+        ratios.append(spent[1] / spent[count])
+    return Compared(ratios)
+
+
+def _threads(some: Callable[[int], None]) -> Callable[[int, int], None]:
+    """Runs a share of the work in each of some threads."""
+
+    def together(count: int, times: int) -> None:
+        people = [threading.Thread(target=some, args=(times,)) for _ in range(count)]
+        for thread in people:
+            thread.start()
+        for thread in people:
+            thread.join()
+
+    return together
 
 
 def _sorted(rows: Any) -> Any:
@@ -215,7 +273,9 @@ def main() -> int:
     parser.add_argument("--location", help="keep the graphs here")
     parser.add_argument("--cpu", action="store_true", help="compare processor time")
     parser.add_argument("--rows", help="only the rows whose name contains this")
+    parser.add_argument("--threads", action="store_true", help="only several threads on one handle")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--on-demand", help=argparse.SUPPRESS)
     requested = parser.parse_args()
     if requested.cpu:
         Clock.use_processor_time()
@@ -223,8 +283,12 @@ def main() -> int:
         location, row, params = json.loads(requested.alone)
         answer_alone(Path(location), row, params)
         return 0
+    if requested.on_demand:
+        location, row, several = json.loads(requested.on_demand)
+        answer_on_demand(Path(location), row, several)
+        return 0
     warnings.simplefilter("ignore")
-    builders = [Ours, *available()]
+    builders = [Ours] if requested.threads else [Ours, *available()]
     with folder(requested.location) as location:
         print(f"{requested.people:,} people, {requested.edges:,} edges")
         social = generate(requested.people, requested.edges)
@@ -232,17 +296,26 @@ def main() -> int:
         prepare(directory, social, builders)
         bound = Bound(social)
         given = bound.params()
+        ours = directory / "ours"
+        if requested.threads:
+            return 0 if several_threads(ours, bound, given) else 1
         lines = contest(directory, bound, builders, requested.rows or "")
         if requested.rows:
             return 0 if all(line.holds for line in lines) else 1
-        ours = directory / "ours"
         print(cold(ours, _for("1 hop", given[0])))
         memory(ours, given)
-        # Long enough that the last turns of the threads do not count.
-        holds = threads(ours, given, SMALL, 1024, SMALL_TARGET)
-        holds &= threads(ours, given[:4], LARGE, 32, LARGE_TARGET)
-        print(threads_of_numpy(bound, given[:4], 32))
+        holds = several_threads(ours, bound, given)
     return 0 if holds and all(line.holds for line in lines) else 1
+
+
+def several_threads(location: Path, bound: Bound, given: list[Params]) -> bool:
+    """Both rows by several threads, and the bounds of the large one."""
+    # Long enough that every thread has several turns.
+    holds = threads(location, given, SMALL, 512, SMALL_TARGET)
+    holds &= threads(location, given[:4], LARGE, 32, LARGE_TARGET)
+    print(threads_of_numpy(bound, given[:4], 32))
+    print(processes(location, given[:4], 32))
+    return holds
 
 
 if __name__ == "__main__":

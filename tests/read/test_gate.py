@@ -181,6 +181,22 @@ def test_a_kept_gate_passes_on_if_no_query_follows(patient, threads_with_queries
     assert GATE.is_free
 
 
+def test_a_kept_gate_passes_on_at_once_if_its_thread_ends(patient, threads_with_queries):
+    for name in ("_RECENT", "_TURN", "_PAUSE"):
+        patient.setattr(gate, name, 1000.0)
+    first, second = threads_with_queries
+    first.begin()
+    first.admitted.get(timeout=30)
+    second.begin()
+    until(waiting)
+    first.end()
+    assert second.is_waiting
+    first.close()
+    second.admitted.get(timeout=30)
+    second.end()
+    assert GATE.is_free
+
+
 def test_a_thread_with_one_query_is_admitted_before_those_with_many(patient, threads_with_queries):
     for name in ("_TURN", "_PAUSE"):
         patient.setattr(gate, name, 1000.0)

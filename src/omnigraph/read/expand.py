@@ -55,6 +55,16 @@ class Traversal:
 
     def neighbours(self, sources: Sources) -> tuple[Ints, Numbers]:
         """The distinct neighbours of each source, with the index of their source."""
+        adjacency, sources, counts = self._hop(sources)
+        return adjacency.neighbours(sources, counts)
+
+    def targets(self, sources: Sources) -> tuple[Numbers, Ints]:
+        """The distinct neighbours of each source, and how many each source has."""
+        adjacency, sources, counts = self._hop(sources)
+        return adjacency.targets_of(sources, counts), counts
+
+    def _hop(self, sources: Sources) -> tuple[Adjacency, Sources, Ints]:
+        """The adjacency of one hop, the sources by its numbers, and their degrees."""
         if self.is_cached:
             adjacency = self.adjacency()
         else:
@@ -64,7 +74,7 @@ class Traversal:
         counts = adjacency.degrees(sources)
         count = counts[0] if len(counts) == 1 else counts.sum()
         self._guard.hold(int(count) * _ROW_BYTES)
-        return adjacency.neighbours(sources, counts)
+        return adjacency, sources, counts
 
     def edges(self, sources: Sources) -> tuple[Ints, Numbers, Ints]:
         """Every edge of each source: the index of the source, the target, the row of the edge."""
@@ -156,6 +166,9 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
         if degrees is not None:
             run.note({"counted": True})
             return counted(frame, degrees, weighted=weighted)
+    before = frame.keeping(live) if is_needed else frame
+    if is_needed and traversal.max_hops == 1 and not before.variables:
+        return _only_targets(run, step, before, traversal, starts)
     owners, targets = traversal.reachable(starts)
     run.guard.check()
     kept = _selected(run, step, traversal.is_complete, targets)
@@ -164,9 +177,24 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
     if not is_needed:
         return counted(frame, np.bincount(owners, minlength=frame.rows), weighted=weighted)
     run.guard.hold(len(owners) * (frame.width + 8))
-    rows = frame.keeping(live).take(owners)
+    rows = before.take(owners)
     rows.nodes[step.dst] = targets
     return rows
+
+
+def _only_targets(
+    run: Run, step: Expand, frame: Frame, traversal: Traversal, starts: Numbers
+) -> Frame:
+    """One row per node reached by one hop, of rows that have nothing but a weight."""
+    targets, counts = traversal.targets(starts)
+    weights = None if frame.weights is None else np.repeat(frame.weights, counts)
+    run.guard.check()
+    kept = _selected(run, step, traversal.is_complete, targets)
+    if kept is not None:
+        targets = targets.take(kept)
+        weights = None if weights is None else weights.take(kept)
+    run.guard.hold(len(targets) * 16)
+    return Frame(len(targets), {step.dst: targets}, weights=weights)
 
 
 def _no_rows(frame: Frame, step: Expand | Connect, dst: str | None = None) -> Frame:

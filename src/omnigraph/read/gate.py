@@ -27,7 +27,7 @@ _now = time.perf_counter
 class _Thread(threading.local):
     """What the gate knows about the calling thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: QueryGate) -> None:
         self.depth = 0
         self.since: float | None = None
         """When it acquired the gate."""
@@ -35,6 +35,7 @@ class _Thread(threading.local):
         """When its last query ended."""
         self.has_slot = False
         self.ticket = _Ticket()
+        self.end = _ThreadEnd(gate, self.ticket)
 
 
 class _Ticket:
@@ -55,6 +56,16 @@ class _Ticket:
             self.wake.release()
 
 
+class _ThreadEnd:
+    """Is deleted with the other values of its thread, when the thread ends."""
+
+    def __init__(self, gate: QueryGate, ticket: _Ticket) -> None:
+        self._gate, self._ticket = gate, ticket
+
+    def __del__(self) -> None:
+        self._gate.leave(self._ticket)
+
+
 class QueryGate:
     """Admits small queries one at a time, and large ones as many at a time as there are cores.
 
@@ -69,7 +80,6 @@ class QueryGate:
     """
 
     def __init__(self) -> None:
-        self._own = _Thread()
         self._mutex = threading.Lock()
         self._holder: _Ticket | None = None
         self._idle: float | None = None
@@ -77,6 +87,7 @@ class QueryGate:
         self._urgent: deque[_Ticket] = deque()
         self._in_a_row: deque[_Ticket] = deque()
         self._slots = threading.Semaphore(CORES)
+        self._own = _Thread(self)
 
     # -- small queries -------------------------------------------------------------------
 
@@ -135,7 +146,7 @@ class QueryGate:
             ticket.wake_up()
 
     def _is_admitted_after(self, wait: float, ticket: _Ticket, now: float) -> bool:
-        next_look = _LOOK / 2
+        next_look = _LOOK
         end = now + (_PATIENCE_IN_A_ROW if ticket.is_in_a_row else _PATIENCE)
         while True:
             ticket.wake.acquire(timeout=max(min(wait, end - now), 0.0))
@@ -153,7 +164,7 @@ class QueryGate:
                 wait = _LAST_LOOK
                 if not ticket.is_in_a_row or self._in_a_row[0] is ticket:
                     # A look costs the holder as much as a query, so they become rarer.
-                    wait = next_look = min(2 * next_look, _LAST_LOOK)
+                    wait = next_look = min(4 * next_look, _LAST_LOOK)
                 if now >= end:
                     (self._in_a_row if ticket.is_in_a_row else self._urgent).remove(ticket)
                     return False
@@ -174,6 +185,19 @@ class QueryGate:
         if own.has_slot:
             own.has_slot = False
             self._slots.release()
+
+    def leave(self, ticket: _Ticket) -> None:
+        """Pass on the gate that a thread has kept, because the thread ends.
+
+        Called by the collector of garbage too, which may interrupt whoever has the mutex, so this
+        never waits; a gate that is not passed on here is found by the looks of those who wait.
+        """
+        if self._mutex.acquire(blocking=False):
+            try:
+                if self._holder is ticket and self._idle is not None:
+                    self._pass_on(self._idle)
+            finally:
+                self._mutex.release()
 
     # -- other queries -------------------------------------------------------------------
 
