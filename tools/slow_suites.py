@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -37,6 +38,8 @@ class Outcome:
     skipped: int
     failed: tuple[str, ...]
     seconds: float
+    cpu: float
+    """Seconds of the processors, of all processes that were waited for."""
     code: int
     earlier: bool = False
 
@@ -49,7 +52,7 @@ class Outcome:
         when = ", in an earlier run" if self.earlier else ""
         return (
             f"{verdict}: {self.passed} of {self.tests} tests, {self.skipped} skipped, "
-            f"{self.seconds / 60:.1f} min{when}"
+            f"{self.seconds / 60:.1f} min, {self.cpu / 60:.1f} min of processors{when}"
         )
 
 
@@ -79,13 +82,15 @@ class Passed:
             return None
         existing = json.loads(path.read_text("utf-8"))
         tests, skipped = int(existing["tests"]), int(existing["skipped"])
-        return Outcome(tests, tests - skipped, skipped, (), existing["seconds"], 0, earlier=True)
+        seconds, cpu = existing["seconds"], existing["cpu"]
+        return Outcome(tests, tests - skipped, skipped, (), seconds, cpu, 0, earlier=True)
 
     def add(self, suite: str, outcome: Outcome) -> None:
         state = {
             "tests": outcome.passed + outcome.skipped,
             "skipped": outcome.skipped,
             "seconds": outcome.seconds,
+            "cpu": outcome.cpu,
         }
         self._whole(suite).write_text(json.dumps(state), "utf-8")
 
@@ -153,7 +158,7 @@ def run(suite: str, tests: int, workers: str, passed: Path, earlier: int) -> Out
     """Run what is left of a suite; pytest shows its own progress."""
     report = STATE / f"{suite}.xml"
     report.unlink(missing_ok=True)
-    start = time.monotonic()
+    start, cpu = time.monotonic(), cpu_of_children()
     command = [sys.executable, "-m", "pytest", "-n", workers, *SELECTION]
     command += [f"--passed={passed}", f"--junitxml={report}"]
     code = subprocess.run([*command, *paths_of(suite)], cwd=ROOT, check=False).returncode
@@ -165,8 +170,14 @@ def run(suite: str, tests: int, workers: str, passed: Path, earlier: int) -> Out
         sum(end == "skipped" for end, _ in ends),
         tuple(name for end, name in ends if end in ("failure", "error")),
         seconds,
+        cpu_of_children() - cpu,
         code,
     )
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def reported(report: Path) -> Iterable[tuple[str, str]]:
@@ -195,7 +206,8 @@ def summarize(outcomes: dict[str, Outcome]) -> None:
         for name in outcome.failed:
             print(f"    {name}")
     minutes = sum(outcome.seconds for outcome in outcomes.values()) / 60
-    print(f"  {'in all':12} {minutes:.1f} min", flush=True)
+    cpu = sum(outcome.cpu for outcome in outcomes.values()) / 60
+    print(f"  {'in all':12} {minutes:.1f} min, {cpu:.1f} min of processors", flush=True)
 
 
 def say(text: str) -> None:
