@@ -23,7 +23,7 @@ import pytest
 
 from tests.cli.workspace import Workspace
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """\
 node Person {

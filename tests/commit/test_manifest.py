@@ -46,7 +46,7 @@ from tests.commit.world import (
     store_at,
 )
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 LOCATIONS = {
     "node:Person": PERSON,

@@ -16,7 +16,7 @@ from tests.crash.test_crash_init import INITS
 from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 Get = Callable[[Scenario], Ready]
 BOUNDARIES = 3
@@ -25,7 +25,7 @@ STEPS = 2
 """... and at some steps of so many: others each day."""
 STRIDE = 61
 """The bounded run dies at each step of so many, ..."""
-SLOW_STRIDE = 3
+SLOW_STRIDE = 7
 """... the slow one at each of so many: in as many days at every step."""
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=str)

@@ -21,7 +21,7 @@ from tests.crash.scenarios import plain
 from tests.crash.survival import check_tidy
 from tests.rotation import sample
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 Repeat = Callable[[Graph], LoadReceipt]
 PARTS = 4

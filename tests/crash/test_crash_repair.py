@@ -13,7 +13,7 @@ from tests.crash.harness import Harness, Prepared
 from tests.crash.operations import rows
 from tests.crash.survival import State, check_tidy, files_of
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 STRIDE = 7
 

@@ -20,7 +20,7 @@ from omnigraph.errors import Conflict
 from tests.crash.operations import SCHEMA, rows
 from tests.crash.survival import check_tidy
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 REPOSITORY = Path(__file__).parents[2]
 POINTS = (

@@ -19,7 +19,7 @@ from tests.crash.zygote import ENVIRONMENT
 from tests.faults.damaged_reads import DAMAGED, Case, make
 from tests.rotation import sample
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 TOP = Path(__file__).parent.parent.parent
 

@@ -22,7 +22,7 @@ from tests.faults.damaged_versions import BRANCH, make, responses
 from tests.faults.test_damaged_reads import Server, made_by
 from tests.rotation import rotation, sample
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 QUICK = 7
 """So many bits a quick run flips, others each day."""

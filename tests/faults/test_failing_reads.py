@@ -23,7 +23,7 @@ from tests.faults.readers import READERS, Answer
 from tests.rotation import rotation, sample
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 QUICK_CASES = 5
 QUICK_WRITES = 4

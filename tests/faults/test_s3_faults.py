@@ -28,7 +28,7 @@ from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
 from tests.s3.server import options_for
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 LIMIT = 90.0
 """Seconds after which an operation counts as hung; the longest that is allowed is a third."""

@@ -32,7 +32,7 @@ from omnigraph.storage.tables.types import TableRef
 from omnigraph.storage.tables.versions import versions_of
 from tests.commit.deaths import leave_sidecar
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """
 node Person { name: String @key  age: I32? @index  photo: Blob? }

@@ -10,7 +10,7 @@ import pytest
 from omnigraph import Graph
 from omnigraph.errors import HistoryGone, OmniGraphError
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -18,7 +18,7 @@ from omnigraph.commit.ulid import encode_ulid, now_micros, ulid_time
 from omnigraph.errors import BranchNotFound
 from omnigraph.maintain.doctor import examine as doctor
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """
 node Person { name: String @key  age: I32? @index  vec: Vector(2)? @index }

@@ -19,7 +19,7 @@ from omnigraph.storage.tables.fragments import locate_table
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import filled, people, story
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 
 @pytest.fixture

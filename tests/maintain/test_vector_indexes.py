@@ -25,7 +25,7 @@ from omnigraph.maintain.optimize.vector_indexes import (
 from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SIZE = 8
 ROWS = 6000

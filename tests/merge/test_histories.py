@@ -16,7 +16,7 @@ from omnigraph.errors import BranchInUse, MergeConflicts
 from omnigraph.merge.run import Outcome
 from tests.merge.history_model import KEYS, Commits, Trace, orphans, three_way
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """
 node P { name: String @key  a: I32?  b: String? }

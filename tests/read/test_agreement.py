@@ -46,7 +46,7 @@ from tests.read.naive import Answer, Data, answer, same
 from tests.read.world import NOW, check, read_back, tables
 from tests.rotation import rotation
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 MODES = ("auto", "indexed", "csr")
 SEEDS = range(10)

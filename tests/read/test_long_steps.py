@@ -20,7 +20,7 @@ from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.search import text
 from tests.read.conftest import ask
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """\
 node Person { name: String @key  age: I32?  city: String?  bio: String? }

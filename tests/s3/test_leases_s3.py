@@ -32,7 +32,7 @@ from tests.storage.test_leases import (  # noqa: F401
     test_nothing_is_held_when_one_of_several_is_taken,
 )
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 NAME = "node:Person@main"
 TTL = 1.0

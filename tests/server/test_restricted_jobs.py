@@ -18,7 +18,7 @@ from tests.server.processes import until
 from tests.server.serving import Client, Server, ndjson, serving
 from tests.server.test_jobs import ASYNC, ended
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = "node Person { name: String @key  tenant: String  boss: String? @unique }"
 BUNDLE = """

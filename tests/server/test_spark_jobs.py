@@ -42,7 +42,7 @@ from tests.server.serving import (
 from tests.spark.javas import SLEEPER, make_java
 from tests.spark.processes import processes_with
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 RESTRICTED = """
 version: 2

@@ -22,7 +22,7 @@ from omnigraph.write.export import Export
 from tests.spark.inputs import Pickling, in_process
 from tests.spark.test_frames import SCHEMA, people
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from omnigraph.spark import SparkEngine, SparkGraph
 from tests.rotation import rotation
 from tests.spark.inputs import content
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 _OWN_ID = re.compile("01[0-9A-Z]{24}")
 SEEDS = 4

@@ -15,7 +15,7 @@ from omnigraph.spark.session.failures import translated
 from omnigraph.spark.source.datasource import batch_key, source_class
 from tests.spark.test_frames import SCHEMA, files_of, people
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from omnigraph.errors import (
 )
 from tests.commit.world import at
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SCHEMA = """\
 node Doc {

@@ -20,7 +20,7 @@ from omnigraph.errors import CommitNotFound, InputError, OmniGraphError
 from omnigraph.write import export
 from tests.write.load.world import SCHEMA, edge, listing, node, people
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 EVERYTHING = [
     *people("Ada", "Bob"),

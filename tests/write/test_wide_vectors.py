@@ -18,7 +18,7 @@ from omnigraph.lang.types import MOST_DIMENSIONS
 from omnigraph.storage.tables.wide_columns import WIDEST_ROW, null_column
 from tests.write import wide
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 TOO_MANY = MOST_DIMENSIONS + 1
 ROWS = 600

@@ -19,7 +19,7 @@ from omnigraph.read.search.letters import word_ranges
 from omnigraph.read.search.stemmer import stem
 from omnigraph.read.search.text import matches, within_edits
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 
 def indexed(path, texts):

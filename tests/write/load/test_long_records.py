@@ -14,7 +14,7 @@ from omnigraph.write.load import limits, ndjson
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.run import load_into
 
-pytestmark = pytest.mark.rotates(2)
+pytestmark = pytest.mark.rotates(3)
 
 SMALL = 1 << 16
 GOOD = b'{"type": "Person", "data": {"name": "Ada"}}\n'
