@@ -246,7 +246,7 @@ def test_a_server_that_dies_is_honest_and_the_next_one_completes(
                 os.killpg(server.process.pid, signal.SIGKILL)
             else:
                 os.kill(writer, signal.SIGKILL)
-            until(lambda: not is_alive(writer))
+        until(lambda: not is_alive(writer))
         answer = sent.answer
     (record,) = records(lab)
     is_done = record["outcome"] in ("converged", "failed")
