@@ -67,6 +67,8 @@ class Configure(msgspec.Struct, frozen=True, tag=True):
     """Where the writer listens."""
     announcements: str
     """The memory in which the writer announces what it publishes."""
+    processor: int | None = None
+    """The processor of the event loop; none: any."""
 
 
 class Serve(msgspec.Struct, frozen=True, tag=True):

@@ -49,6 +49,7 @@ from omnigraph.server.lifecycle import (
 )
 from omnigraph.server.listener import BACKLOG
 from omnigraph.server.metrics import Family, counter, counters_only, gauge, merge, render
+from omnigraph.server.processors import processor_of
 from omnigraph.server.request_log import ERROR, WARNING, RequestLog
 from omnigraph.server.worker_process import WorkerEnded, WorkerProcess
 
@@ -189,9 +190,14 @@ class Supervisor:
                 listening=listening.fileno(),
                 writer_path=self._writer_path,
                 announcements=self._announcements,
+                processor=None if is_writer else self._processor_of(worker.name),
             )
         )
         return await worker.opened()
+
+    def _processor_of(self, reader: str) -> int | None:
+        names = self._names[1:]
+        return processor_of(names.index(reader), len(names))
 
     # -- restarts --------------------------------------------------------------------------
 

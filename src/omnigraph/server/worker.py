@@ -52,6 +52,7 @@ from omnigraph.server.lifecycle import (
 )
 from omnigraph.server.listener import Listener
 from omnigraph.server.metrics import Metrics
+from omnigraph.server.processors import OwnProcessor
 from omnigraph.server.request_log import ERROR, RequestLog, follow_engine
 
 _CONTROL = 0
@@ -72,6 +73,7 @@ class Worker:
         self._forwarder: Forwarder | None = None
         self._listener: Listener | None = None
         self._drain_seconds = 0.0
+        self._processor: int | None = None
 
     # -- what the application may ask for ----------------------------------------------------
 
@@ -130,6 +132,7 @@ class Worker:
         log = RequestLog(order.config.log, order.name)
         follow_engine(log)
         self._drain_seconds = order.config.drain_seconds
+        self._processor = order.processor
         self._metrics.counts_requests = order.role == "reader"
         if order.role == "reader":
             self._forwarder = Forwarder(order.writer_path, self._metrics.forwarded)
@@ -161,6 +164,8 @@ class Worker:
             case Serve():
                 assert self._listener is not None
                 self._listener.start()
+                if self._processor is not None:
+                    OwnProcessor(self._processor).take(asyncio.get_running_loop())
             case Prepare():
                 self._spawn(self._prepare(order, application))
             case Activate():
