@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 VARIABLE = "OMNIGRAPH_TEST_SEED"
@@ -42,3 +42,17 @@ def sample(cases: Sequence[T], count: int, name: str) -> list[T]:
         return list(cases)
     chosen = random.Random(f"{rotation()} {name}").sample(range(len(cases)), count)
     return [cases[index] for index in sorted(chosen)]
+
+
+def in_turn(cases: Iterable[T], days: int) -> list[T]:
+    """One of ``days`` of the cases, in their order; after so many days all had their turn.
+
+    For slow tests of products, of random histories, of failing reads and of damaged bytes.
+    Enumerations of failing writes and of failpoints stay whole.
+
+    >>> sorted(in_turn(range(7), 1)) == list(range(7))
+    True
+    >>> len(in_turn(range(30), 3))
+    10
+    """
+    return [case for number, case in enumerate(cases) if (number + rotation()) % days == 0]

@@ -19,6 +19,8 @@ from omnigraph.api.stored_queries import StoredQueries
 from omnigraph.errors import InputError, OmniGraphError, PolicyDenied, SchemaChangeRefused
 from tools.api_page import members
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node Doc { slug: String @key  text: String?  file: Blob?  v: Vector(8)? @embed("text") }
 edge Cites: Doc -> Doc

@@ -22,6 +22,8 @@ from omnigraph.errors import StorageCorrupt
 from omnigraph.lang.types import PropType, Scalar
 from tests.server.serving import serving
 
+pytestmark = pytest.mark.rotates(6)
+
 SCHEMA = """
 node Person {
   name: String @key

@@ -9,6 +9,8 @@ import pytest
 
 from omnigraph import Graph
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
 READ = """
 import sys

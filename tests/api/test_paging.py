@@ -12,6 +12,8 @@ from omnigraph import Graph, InputError, Policy
 from omnigraph.api import page_cache, paging
 from omnigraph.errors import HistoryGone, InvalidCursor, LimitExceeded, ViewChanged
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node Person { name: String @key  age: I64?  tags: [String]?  height: F64? }
 edge Knows: Person -> Person { since: I64? }

@@ -11,6 +11,8 @@ from omnigraph import EmbeddingConfig, Graph, Policy
 from omnigraph.errors import NotFound, OmniGraphError, PolicyDenied
 from tests.write.tenants import BUNDLE, SCHEMA, denied, make, run
 
+pytestmark = pytest.mark.rotates(2)
+
 TEAMS = [{"type": "Team", "data": {"name": "new", "tenant": "t1"}}]
 TAGS = [{"type": "Tag", "data": {"name": "blue"}}]
 

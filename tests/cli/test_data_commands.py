@@ -19,6 +19,8 @@ from omnigraph.errors import InputError
 from tests.cli.workspace import Workspace, assert_fails
 from tests.commit.deaths import die
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person {
   name: String @key

@@ -24,7 +24,7 @@ from tests.cli.workspace import Workspace
 from tests.cluster.ledgers import ULID
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Person {

@@ -15,7 +15,7 @@ from omnigraph import Graph
 from tests.cli.workspace import Workspace, assert_fails
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Person {

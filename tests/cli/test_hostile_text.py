@@ -40,6 +40,8 @@ from tests.cli.test_every_command import commands
 from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(2)
+
 UNSAFE = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

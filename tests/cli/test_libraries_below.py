@@ -20,6 +20,8 @@ from omnigraph.storage.tables.failures import translate_lance
 from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node Person { name: String @key }"
 QUERY = (
     "query",

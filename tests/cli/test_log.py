@@ -30,6 +30,8 @@ from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import InputError
 from tests.cli.workspace import Workspace, assert_fails
 
+pytestmark = pytest.mark.rotates(2)
+
 # -- the drawing ----------------------------------------------------------------------------------
 
 

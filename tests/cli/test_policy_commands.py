@@ -13,6 +13,8 @@ from omnigraph import Graph
 from tests.cli.workspace import Workspace, assert_fails
 from tests.cluster.ledgers import ClusterFiles
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node Person { name: String @key  tenant: String  level: I32? }
 node City { name: String @key }

@@ -28,6 +28,8 @@ from omnigraph.plan import compile_query
 from tests.cli.workspace import Workspace, assert_fails
 from tests.pages import ROOT, blocks
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """\
 node Person {
   name: String @key

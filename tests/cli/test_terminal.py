@@ -23,7 +23,7 @@ import pytest
 
 from tests.cli.workspace import Workspace
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Person {

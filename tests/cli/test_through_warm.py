@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rotation import in_turn
 from tests.sampling import rotating
 
 FOLDER = Path(__file__).parent
@@ -23,6 +24,8 @@ LEAST = {
     "test_log.py": 5,
 }
 """How many commands of these files the warm process takes at least, also on a busy machine."""
+DAYS = 3
+"""In so many days the slow tests of every file have run with a warm process."""
 
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the warm process needs Linux")
@@ -52,6 +55,6 @@ def test_the_commands_of_a_file_run_in_a_warm_process(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", in_turn(FILES, DAYS))
 def test_the_slow_commands_of_a_file_run_in_a_warm_process(name):
     run_warm_tests(name, "-m", "slow")

@@ -38,7 +38,7 @@ from tests.cluster.lab import POLICY, Lab
 from tests.sampling import rotating
 
 pytestmark = [
-    pytest.mark.rotates(3),
+    pytest.mark.rotates(6),
     pytest.mark.skipif(sys.platform != "linux", reason="the warm process needs Linux"),
     pytest.mark.own_process("it has warm processes of its own"),
 ]

@@ -17,6 +17,8 @@ from omnigraph.commit.manifest import Manifest
 from omnigraph.storage.tables.ledger_reader import LedgerReader
 from tests.commit.world import SCHEMA, at, fresh_state, names, people, state_of, store_at
 
+pytestmark = pytest.mark.rotates(3)
+
 
 @dataclass
 class Beside:

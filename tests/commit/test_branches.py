@@ -47,7 +47,7 @@ from tests.commit.world import (
     works_at,
 )
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 TABLES = {"Person": PERSON, "Company": COMPANY, "Knows": KNOWS, "WorksAt": WORKS_AT}
 

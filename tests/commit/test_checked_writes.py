@@ -27,6 +27,8 @@ from omnigraph.storage.tables.ledger import Ledger
 from omnigraph.storage.tables.store import TableStore
 from tests.commit.world import names, people, store_at
 
+pytestmark = pytest.mark.rotates(2)
+
 
 def newest(path: Path, folder: str) -> Path:
     return max((path / folder).iterdir(), key=lambda file: file.stat().st_mtime_ns)

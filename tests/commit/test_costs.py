@@ -23,7 +23,7 @@ from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteVie
 from tests.commit.file_calls import CallCounter, Cost
 from tests.commit.world import COMPANY, SCHEMA, manifest_of
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SHALLOW, DEEP = 10, 505
 """Commits; after each of them the manifest is as far from its next compaction."""

@@ -22,6 +22,8 @@ from omnigraph.storage.removed_versions import PATH, read_removed
 from omnigraph.storage.tables.versions import removal_of
 from tests.commit.deaths import Died
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node Person { name: String @key  photo: Blob? }"
 KEY = "node:Person"
 PHOTO = "base64:" + "aGVs" * 50_000

@@ -7,6 +7,8 @@ import pytest
 
 from tests.concurrency.test_processes import PEOPLE, assert_recovered, chain
 
+pytestmark = pytest.mark.rotates(3)
+
 REFUSALS = {"version_mismatch", "conflict"}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from omnigraph.api.graph import Graph
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 PROCESSES = 8
 PEOPLE = "node Person { name: String @key }\nedge Knows: Person -> Person"

@@ -7,6 +7,7 @@ can be found again in the next as the n-th call of its kind on its shape.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class Step:
         return f"{self.call} {self.shape} #{self.occurrence}"
 
 
+@functools.lru_cache(maxsize=10_000)
 def shape_of(path: str) -> str:
     """A path with a star for every part that is random.
 

@@ -17,7 +17,7 @@ from tests.crash.scenarios import SCENARIOS, Ready, Scenario
 from tests.crash.survival import State
 from tests.rotation import sample
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 Get = Callable[[Scenario], Ready]
 CLEANUP = next(scenario for scenario in SCENARIOS if scenario.operation is operations.clean_up)

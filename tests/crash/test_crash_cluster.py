@@ -17,6 +17,8 @@ from tests.crash import cluster_operations as commands
 from tests.crash.harness import Harness, Operation, Prepared
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 OLD = "  old: {schema: old.pg}\n"
 OLD_SCHEMA = "node Note {\n  slug: String @key\n}\n"
 ROWS = [{"type": "Task", "data": {"name": name}} for name in ("a", "b", "c")]

@@ -12,6 +12,8 @@ from omnigraph.maintain.verify import ProblemCode
 from tests.crash import operations
 from tests.crash.harness import Harness, Prepared
 
+pytestmark = pytest.mark.rotates(3)
+
 MARKS = (b"0ne-that-nobody-may-find", b"an0ther-one")
 LATE = (
     Failpoint.WRITE_AFTER_SIDECAR_DELETE,

@@ -30,7 +30,11 @@ from tests.crash.harness import Harness
 from tests.crash.survival import check_tidy
 from tests.rotation import rotation
 
+pytestmark = pytest.mark.rotates(3)
+
 ROUNDS, QUICK_ROUNDS = 5, 2
+SEEDS = 12
+"""So many plans of each kind a slow run takes, others each day."""
 
 
 def rounds_of_writes(seed: int, rounds: int, compacts: bool, root: Path) -> Iterator[None]:
@@ -98,7 +102,7 @@ def test_a_process_that_is_killed_leaves_whole_groups(crash: Harness, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_processes_that_are_killed_leave_whole_groups(crash: Harness, tmp_path: Path, seed: int):
     killed(crash, tmp_path, 1_000 * rotation() + seed)
 
@@ -110,7 +114,7 @@ def test_a_process_that_is_killed_while_it_compacts_leaves_whole_groups(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_processes_that_are_killed_while_they_compact_leave_whole_groups(
     crash: Harness, tmp_path: Path, seed: int
 ):

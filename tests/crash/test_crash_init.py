@@ -15,6 +15,8 @@ from tests.crash.harness import Harness, Operation, Prepared
 from tests.crash.operations import rows
 from tests.crash.survival import State, check_tidy, files_of
 
+pytestmark = pytest.mark.rotates(3)
+
 INITS = (operations.init, operations.init_by_force)
 STRIDE = 17
 

@@ -19,9 +19,9 @@ from tests.crash.harness import Harness, Operation, Prepared
 from tests.crash.operations import NEW, rows
 from tests.crash.scenarios import plain
 from tests.crash.survival import check_tidy
-from tests.rotation import sample
+from tests.rotation import in_turn, sample
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 Repeat = Callable[[Graph], LoadReceipt]
 PARTS = 4
@@ -127,7 +127,7 @@ def test_whoever_dies_at_any_step_leaves_no_branch_without_its_load(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", in_turn(range(PARTS), PARTS))
 def test_whoever_removes_such_a_branch_may_die_too(
     crash: Harness, prepared: Prepared, tmp_path: Path, part: int
 ):

@@ -19,6 +19,8 @@ from omnigraph.errors import (
 )
 from tests.embed.graphs import MOCK, doc, docs, mock_vector, new_graph, vectors
 
+pytestmark = pytest.mark.rotates(2)
+
 NOTES = [
     {"type": "Note", "data": {"name": "a", "text": "one"}},
     {"type": "Note", "data": {"name": "b", "text": "two", "small": [1, 0, 0]}},

@@ -20,7 +20,7 @@ from omnigraph.errors import Cancelled, EmbeddingError, StorageCorrupt
 from tests.embed.graphs import KEY, doc, docs, new_graph, remote, vectors
 from tests.embed.server import Hang, gemini_batch, openai, provider, refusing
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 ROOT = Path(__file__).parent.parent.parent
 

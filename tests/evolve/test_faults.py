@@ -18,7 +18,7 @@ from omnigraph.maintain.verify import ProblemCode
 from tests.commit.world import at, raising, store_at
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, values
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 BIG = changed(
     ("age: I32?", 'years: I64? @rename_from("age")'),

@@ -18,6 +18,8 @@ from tests.commit.deaths import Died
 from tests.commit.world import at, foreign_upsert, raising
 from tests.evolve.world import AGES, KNOWS, RENAMED, SCHEMA, changed, friends, rows, values
 
+pytestmark = pytest.mark.rotates(2)
+
 YEARS = changed(("age: I32?", 'years: I64? @rename_from("age")'))
 DESCRIBED = changed(("node Person {", 'node Person @description("d") {'))
 ACTUAL = "query q() { match { $p: Person } return { $p.age } order { $p.age } }"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import select
 import socket
 from collections import Counter
@@ -64,6 +65,8 @@ _NAMES_IN_DIRECTORIES = {
     "linkat": 2,
 }
 _AT_FDCWD = 0xFFFFFF9C
+_UNUSUAL = re.compile(r"/(?:/|\.?$|\./)")
+"""In a path that names its file in another way than others do."""
 
 
 class FailingCalls:
@@ -73,6 +76,7 @@ class FailingCalls:
         self._listener = Listener(pid)
         self._cwd = os.readlink(f"/proc/{pid}/cwd")
         self._root = PurePosixPath(root)
+        self._top = str(self._root)
         self.expect(wanted, code)
 
     def close(self) -> None:
@@ -144,15 +148,22 @@ class FailingCalls:
 
     def _step_of(self, notification: Notification) -> Step | None:
         call = notification.call
-        try:
-            path = str(PurePosixPath(self._path_of(notification)).relative_to(self._root))
-        except ValueError:
+        path = self._below_root(self._path_of(notification))
+        if path is None:
             return None
         if call == "close" and not self._listener.is_writable(notification.arguments[0]):
             return None
         kind = (call, shape_of(path))
         self._seen[kind] += 1
         return Step(*kind, self._seen[kind], (path,))
+
+    def _below_root(self, path: str) -> str | None:
+        """A path relative to the root, if it lies there."""
+        if _UNUSUAL.search(path):
+            path = str(PurePosixPath(path))
+        if path == self._top:
+            return "."
+        return path.removeprefix(f"{self._top}/") if path.startswith(f"{self._top}/") else None
 
     def _path_of(self, notification: Notification) -> str:
         call, arguments = notification.call, notification.arguments

@@ -15,6 +15,7 @@ import os
 import platform
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 NUMBERS: Mapping[str, int] = {
@@ -89,6 +90,8 @@ _SIZES = struct.Struct("HHH")
 _RECEIVE = 0xC0502100
 _SEND = 0xC0182101
 _ADD_DESCRIPTOR = 0x40182103
+_SET_FLAGS = 0x40082104
+_SYNC_WAKE_UP = 1
 _CONTINUE = 1
 _AT_THIS_NUMBER = 1
 
@@ -175,6 +178,9 @@ class Listener:
 
     def __init__(self, pid: int) -> None:
         self._descriptor = _take_listener(pid)
+        # The two take turns, so they need not wake each other on another core; since Linux 6.6.
+        with suppress(OSError):
+            fcntl.ioctl(self._descriptor, _SET_FLAGS, _SYNC_WAKE_UP)
         self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
         self._pid = pid
 

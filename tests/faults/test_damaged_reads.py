@@ -19,7 +19,7 @@ from tests.crash.zygote import ENVIRONMENT
 from tests.faults.damaged_reads import DAMAGED, Case, make
 from tests.rotation import sample
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 TOP = Path(__file__).parent.parent.parent
 
@@ -140,7 +140,7 @@ def test_a_damaged_version_file_is_named(server, right):
 @pytest.mark.slow
 def test_every_index_damaged_all_over(server, right):
     for file in files_of(server.made, *INDEXES):
-        for case in sample(cases_of(server.made, [file]), 25, f"all {file.name}"):
+        for case in sample(cases_of(server.made, [file]), 8, f"all {file.name}"):
             check_index(server, right, case)
 
 

@@ -24,7 +24,7 @@ from tests.faults.enumeration import (
 )
 from tests.rotation import rotation, sample
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 QUICK_SCENARIOS = 3
 QUICK_CASES = 5

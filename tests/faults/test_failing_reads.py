@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from errno import ENOENT, errorcode
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import pytest
@@ -20,12 +20,16 @@ from tests.faults.children import Children
 from tests.faults.enumeration import GOOD, Enumeration, codes_of, enumeration, is_right
 from tests.faults.failing_calls import Died, WatchedChild
 from tests.faults.readers import READERS, Answer
-from tests.rotation import rotation, sample
+from tests.rotation import in_turn, rotation, sample
 from tests.sampling import rotating
 
 pytestmark = pytest.mark.rotates(3)
 
 QUICK_CASES = 5
+MANY = 500
+"""A reader or writer with more cases reads the same kinds of files again and again."""
+DAYS = 30
+"""It meets each call, error and kind of file in every run, and all its reads in so many days."""
 QUICK_WRITES = 4
 
 
@@ -104,6 +108,22 @@ def cases_of(steps: tuple[Step, ...]) -> list[Case]:
     return [(step, code) for step in steps for code in codes_of(step)]
 
 
+def cases_of_today(steps: tuple[Step, ...]) -> list[Case]:
+    """All cases; of many the first of each kind and those of today."""
+    cases = cases_of(steps)
+    if len(cases) <= MANY:
+        return cases
+    first = {kind_of(case): case for case in reversed(cases)}
+    return list(dict.fromkeys([*first.values(), *in_turn(cases, DAYS)]))
+
+
+def kind_of(case: Case) -> tuple[object, ...]:
+    """The call, the error, and where the file lies: its directory in a graph or in a table."""
+    step, code = case
+    path = PurePosixPath(step.shape)
+    return step.call, code, path.parts[:1], path.parent.name, path.suffix
+
+
 @pytest.mark.xdist_group("failing-calls")
 @pytest.mark.parametrize("name", rotating(list(READERS), 2, "readers"))
 def test_some_look_fails_and_the_answer_is_right_or_an_error(
@@ -119,7 +139,7 @@ def test_any_look_may_fail_and_the_answer_is_right_or_an_error(
     family: Children, root: Path, ready: Callable[[str], Ready], name: str
 ):
     actual = ready(name)
-    check(family, root, actual, cases_of(actual.steps))
+    check(family, root, actual, cases_of_today(actual.steps))
 
 
 # -- writers --------------------------------------------------------------------------------------
@@ -134,7 +154,7 @@ def runs(possible: None) -> Iterator[Enumeration]:
 def judged(runs: Enumeration, scenario: str, most: int | None) -> None:
     (chosen,) = [item for item in WRITERS if item.name == scenario]
     actual = runs.ready(chosen, reading=True)
-    cases = cases_of(actual.steps)
+    cases = cases_of_today(actual.steps)
     if most is not None:
         chance = random.Random(f"{rotation()} {scenario}")
         cases = chance.sample(cases, min(most, len(cases)))

@@ -21,6 +21,8 @@ from tests.faults.failing_calls import WatchedChild
 from tests.faults.records import CHANGES, changing, suffering
 from tests.rotation import rotation, sample
 
+pytestmark = pytest.mark.rotates(3)
+
 QUICK = 3
 """So many changes a quick run takes, and the next day others."""
 every_change = pytest.mark.parametrize("name", CHANGES)

@@ -29,6 +29,8 @@ from tests.faults.disks import PAGE, SmallDisk, small_disk
 from tests.faults.victims import unsound
 from tests.rotation import rotation
 
+pytestmark = pytest.mark.rotates(3)
+
 PAGES = 1536
 ATTEMPTS = 12
 
@@ -193,4 +195,4 @@ def test_what_was_acknowledged_on_a_disk_that_fills_up_is_there(disk: SmallDisk,
 
 @pytest.mark.slow
 def test_what_was_acknowledged_is_there_on_many_graphs(disk: SmallDisk, family: Children):
-    check_graphs(disk, family, 160)
+    check_graphs(disk, family, 40)

@@ -13,6 +13,8 @@ from tests.faults.test_s3_faults import FAULTS, within_limit
 from tests.rotation import sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node D { k: String @key  t: String? @index  n: I32? @index  v: Vector(4)? @index }"
 INDEXES = {"id", "k", "t", "n", "v"}
 ENDLESS = float("inf")

@@ -18,7 +18,7 @@ from tests.faults.disks import SmallDisk, small_disk
 from tests.faults.location import open_graph
 from tests.faults.scenarios import BOTH, SCENARIOS, Scenario
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 CHOSEN = [SCENARIOS[number] for number in (0, 1, 5, 6)]
 every_scenario = pytest.mark.parametrize("scenario", CHOSEN, ids=str)

@@ -23,12 +23,12 @@ from tests.crash.survival import State
 from tests.faults.aftermath import Aftermath, Ending, ending_of, finish_recovery
 from tests.faults.location import IMPATIENT, PATIENT, Prefix, new_graph, open_graph
 from tests.faults.scenarios import BOTH, PAIR, SCENARIOS, Ready
-from tests.rotation import rotation, sample
+from tests.rotation import in_turn, rotation, sample
 from tests.s3.proxy import Action, Fault, Kind, Request, S3Proxy
 from tests.s3.server import options_for
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 LIMIT = 90.0
 """Seconds after which an operation counts as hung; the longest that is allowed is a third."""
@@ -235,7 +235,7 @@ def test_an_endless_storm_of_refusals_ends_the_operation(ready, kind):
 def test_a_storm_may_begin_anywhere_and_ends_the_operation(ready, scenario, kind):
     start = ready(scenario)
     count = sum(request.kind is kind for request in start.requests)
-    for number in range(1, count + 1, max(count // 4, 1)):
+    for number in in_turn(range(1, count + 1, max(count // 4, 1)), 2):
         fault = Fault(Action.UNAVAILABLE, at=number, times=float("inf"), kind=kind)
         check_fault(start, fault)
 

@@ -17,6 +17,8 @@ from tests.faults.scenarios import BOTH, Ready, Scenario, on_graph, opened, plai
 from tests.faults.test_s3_faults import cases, reported, spread, within_limit
 from tests.s3.proxy import Fault
 
+pytestmark = pytest.mark.rotates(3)
+
 MEMBERS = ("Grace", "Hal", "Ida")
 
 

@@ -41,6 +41,8 @@ from tests.faults.disks import SmallDisk, small_disk
 from tests.s3.proxy import Action, Fault, Kind, S3Proxy
 from tests.s3.server import options_for
 
+pytestmark = pytest.mark.rotates(2)
+
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
 
 

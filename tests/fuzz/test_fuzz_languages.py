@@ -36,7 +36,7 @@ from tests.fuzz.grammar import QUERY_GRAMMAR, SCHEMA_GRAMMAR, Grammar, damaged, 
 from tests.pages import PAGES, ROOT, blocks
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SECONDS_IN_CI = 3.0
 SECONDS_IN_FUZZ = 120.0

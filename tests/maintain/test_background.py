@@ -17,6 +17,8 @@ from omnigraph.maintain import background, small_fragments
 from tests.commit.deaths import left
 from tests.commit.world import SCHEMA, people
 
+pytestmark = pytest.mark.rotates(3)
+
 PERSON = "node:Person"
 FEW = 4
 WAIT_SECONDS = 60

@@ -23,7 +23,7 @@ from omnigraph.errors import (
 from tests.fork_server import fork_context
 from tests.maintain.copied_graphs import SCHEMA, filled, knows, people, story
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 
 @pytest.fixture(scope="module")

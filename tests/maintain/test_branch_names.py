@@ -12,6 +12,8 @@ from omnigraph.maintain.backup.index import is_immutable_file
 from omnigraph.storage.tables.types import split_file
 from tests.maintain.copied_graphs import SCHEMA, people
 
+pytestmark = pytest.mark.rotates(3)
+
 NAMES = ("data", "team/data", "_indices/x", "x/_versions")
 
 

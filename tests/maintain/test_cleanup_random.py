@@ -9,8 +9,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.errors import HistoryGone, OmniGraphError
+from tests.rotation import in_turn
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }
@@ -173,6 +174,6 @@ def test_a_cleaned_graph_goes_on_like_one_that_never_was(seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 120))
+@pytest.mark.parametrize("seed", in_turn(range(100, 120), 4))
 def test_more_of_the_same(seed, tmp_path):
     run(tmp_path, seed, 120)

@@ -18,7 +18,7 @@ from omnigraph.maintain.verify import ProblemCode, Weight
 from omnigraph.storage.checksums import FOLDER
 from tests.faults.aftermath import Ending
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Person { name: String @key  age: I32? @index }

@@ -16,6 +16,8 @@ from omnigraph.storage import first_read
 from omnigraph.storage.tables.fragments import locate_table, open_version
 from tests.faults.damaged_reads import make, responses
 
+pytestmark = pytest.mark.rotates(3)
+
 DOC, LIKES = "node:Doc", "edge:Likes"
 INDEXES = {
     "id_equality": DOC,

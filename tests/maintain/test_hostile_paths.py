@@ -28,7 +28,7 @@ from omnigraph.storage.lance_format.manifests import replace_addresses
 from omnigraph.storage.removed_versions import CopyRemovals, RemovedVersions
 from tests.maintain.outside import HOSTILE_PATHS, Outside
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = "node P { name: String @key }"
 HOSTILE_BRANCHES = (

@@ -17,6 +17,8 @@ from omnigraph.maintain.optimize.indexes import declared_indexes
 from omnigraph.storage.tables.types import IndexKind
 from tests.commit.world import at
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """\
 node Doc {
   slug: String @key

@@ -17,6 +17,8 @@ from omnigraph.storage.tables import compaction
 from tests.rotation import rotation
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node Doc { slug: String @key  title: String? @index  year: I32? @index  vec: Vector(2)? @index }
 node Place { name: String @key }
@@ -318,8 +320,8 @@ def test_maintenance_changes_no_answer(batch, care, tmp_path):
     run(tmp_path, batch * len(Case.CARE) + care, 2)
 
 
-SEEDS = 60
-FIRST = 1000 + rotation() % 10 * SEEDS  # others each day
+SEEDS = 20
+FIRST = 1000 + rotation() % 30 * SEEDS  # others each day
 
 
 @pytest.mark.slow

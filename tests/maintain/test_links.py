@@ -17,6 +17,8 @@ from tests.maintain.outside import Outside
 from tests.maintain.test_hostile_paths import files, made, reopened, row, top
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 __all__ = ["made", "top"]
 
 

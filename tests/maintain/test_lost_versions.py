@@ -21,7 +21,7 @@ from omnigraph.storage.tables.datasets import HINT
 from omnigraph.storage.tables.types import TableRef
 from tests.commit.deaths import Died
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Person { name: String @key  age: I32? @index }

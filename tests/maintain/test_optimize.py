@@ -29,7 +29,7 @@ from omnigraph.storage.tables.types import CommittedTable, IndexKind
 from tests.commit.deaths import Died, leave_sidecar
 from tests.commit.world import at, listing, manifest_of, raising
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Doc {

@@ -19,6 +19,8 @@ from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.maintain.test_hostile_paths import files, forge
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node P { name: String @key  photo: Blob? }"
 NAMES = ("a", "b", "c", "d")
 

@@ -18,6 +18,8 @@ from omnigraph.storage.executor import ThreadExecutor
 from omnigraph.storage.tables.fragments import TableLocator, locate_table, open_version
 from omnigraph.write.export import Export
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """\
 node Person { name: String @key  age: I32?  photo: Blob? }
 edge Knows: Person -> Person

@@ -31,6 +31,8 @@ from omnigraph.storage.tables.table import FragmentInfo
 from tests.commit.deaths import Died, audited, head, left, pinned
 from tests.commit.world import SCHEMA, at, listing, names, people, raising
 
+pytestmark = pytest.mark.rotates(2)
+
 PERSON = "node:Person"
 FEW = 4
 SMALL, LARGE = TIER_ROWS

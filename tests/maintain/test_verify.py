@@ -30,7 +30,7 @@ from omnigraph.storage.tables.types import IndexKind, TableRef
 from tests.commit.deaths import Died
 from tests.commit.world import at, raising
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Person {

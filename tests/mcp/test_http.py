@@ -27,6 +27,8 @@ from tests.mcp.conftest import QUERIES, ROWS, SCHEMA, SLOW
 from tests.server.processes import until
 from tests.server.serving import Server, serving
 
+pytestmark = pytest.mark.rotates(3)
+
 TOKENS = {"t-ana": "ana", "t-bot": "bot", "t-bo": "bo", "t-eve": "eve", "t-pia": "pia"}
 POLICY = """
 version: 2

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from tests.server.identity_provider import IdentityProvider
 from tests.server.test_identity_processes import ADD, BUNDLE, PEOPLE, TOKENS, Guarded
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("agent processes")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("agent processes")]
 
 
 @pytest.fixture(scope="module")

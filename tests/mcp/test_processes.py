@@ -20,7 +20,7 @@ from omnigraph import Graph
 from tests.mcp.conftest import QUERIES, ROWS, SCHEMA
 from tests.server.processes import ServerUnderTest, until
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("agent processes")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("agent processes")]
 
 TOKENS = {"ana": "token-ana-1", "bo": "token-bo-2"}
 POLICY = """

@@ -11,6 +11,8 @@ from omnigraph.errors import HistoryGone
 from omnigraph.merge.changes import find_changes
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node P {
     name: String @key

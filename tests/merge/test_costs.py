@@ -17,7 +17,7 @@ from omnigraph import Graph
 from omnigraph.merge.changes import find_changes
 from tests.commit.file_calls import CallCounter
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = "node P { name: String @key  age: I32? }\nnode Q { name: String @key }"
 SMALL, LARGE = (6, 20), (30, 400)

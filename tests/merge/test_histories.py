@@ -15,8 +15,9 @@ from omnigraph import Graph
 from omnigraph.errors import BranchInUse, MergeConflicts
 from omnigraph.merge.run import Outcome
 from tests.merge.history_model import KEYS, Commits, Trace, orphans, three_way
+from tests.rotation import in_turn
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """
 node P { name: String @key  a: I32?  b: String? }
@@ -26,6 +27,8 @@ edge L: P -> U { w: I32? }
 """
 COLUMNS = {"P": ("a", "b"), "U": ("a", "b"), "K": ("src", "dst", "w"), "L": ("src", "dst", "w")}
 STEPS = 24
+DAYS = 8
+"""In so many days the slow tests go through all histories."""
 
 
 class World:
@@ -313,14 +316,14 @@ def test_no_write_is_lost_when_branches_are_deleted(seed, steps, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 250))
+@pytest.mark.parametrize("seed", in_turn(range(100, 250), DAYS))
 def test_no_write_is_lost_in_many_histories_with_deleted_branches(seed, tmp_path):
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
         print(lived_and_forgot(graph, seed, steps=60))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", in_turn(range(100, 300), DAYS))
 def test_merges_of_many_random_histories_do_what_the_model_does(seed, tmp_path):
     with Graph.init(tmp_path / "g.omni", SCHEMA, durability="os") as graph:
         print(lived(graph, seed, steps=40))

@@ -12,6 +12,8 @@ from omnigraph.merge.run import Outcome
 from tests.commit.deaths import Died
 from tests.commit.world import at, hooked, raising
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node Person { name: String @key  age: I32? }
 node Company { name: String @key }

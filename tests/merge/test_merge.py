@@ -13,7 +13,7 @@ from omnigraph.commit.branches import Branches
 from omnigraph.errors import BranchNotFound, InputError, MergeConflicts
 from omnigraph.merge.run import Outcome
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """
 node P {

@@ -14,6 +14,8 @@ from omnigraph.errors import MergeConflicts
 from omnigraph.merge.run import Outcome
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMAS = {
     "keyed": "node Person { name: String @key  age: I32? }\nedge Knows: Person -> Person",
     "unkeyed": "node Person { name: String?  age: I32? }\nedge Knows: Person -> Person",

@@ -23,9 +23,13 @@ from tests.merge.followers import Copy
 from tests.merge.random_histories import RandomHistory
 from tests.merge.random_views import ACTOR, Rule, Rules, Test
 from tests.merge.test_replay import Follower, whole
+from tests.rotation import in_turn
 from tests.sampling import rotating
 
-SEEDS = list(range(70))
+pytestmark = pytest.mark.rotates(3)
+
+SEEDS = in_turn(range(70), 3)
+"""Those of today. In two parts, each would have only odd or only even ones; see ``few``."""
 
 
 @pytest.fixture(autouse=True)

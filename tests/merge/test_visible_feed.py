@@ -11,6 +11,8 @@ from omnigraph import Change, ChangePage, Graph, Policy
 from omnigraph.errors import EntityNotFound, HistoryGone, PolicyDenied, ViewChanged
 from tests.commit.together import together
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node Person { name: String @key  team: String?  age: I32? }
 node Place { name: String @key }

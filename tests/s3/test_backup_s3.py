@@ -16,6 +16,8 @@ from omnigraph.storage.objects.paths import parse_root
 from omnigraph.storage.objects.store import ObjectStore
 from tests.maintain.copied_graphs import filled, people, story
 
+pytestmark = pytest.mark.rotates(3)
+
 
 @pytest.mark.slow
 def test_a_graph_goes_from_disk_to_s3_and_back(s3, s3_root, tmp_path):

@@ -26,6 +26,8 @@ from omnigraph.storage.objects.store import ObjectStore
 from tests.cluster.lab import CONFIG, DUE, DUE_DATES, WIDER, Lab, codes, dispositions
 from tests.cluster.many import many_graphs, record_as_applied
 
+pytestmark = pytest.mark.rotates(3)
+
 LEDGER, LOCK = "__cluster/state.json", "__cluster/lock.json"
 LOST = {"state_lock_lost", "state_cas_mismatch"}
 

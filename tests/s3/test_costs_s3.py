@@ -16,6 +16,8 @@ import pytest
 from omnigraph import Graph
 from tests.s3.proxy import S3Proxy
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node Person { name: String @key  age: I32? }
 node City { name: String @key }

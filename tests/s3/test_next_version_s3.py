@@ -33,7 +33,7 @@ from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.types import TableRef
 from tests.s3.proxy import Action, Fault, Kind
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("n", pa.int64())])
 REF, FORK = TableRef("nodes/thing"), TableRef("nodes/thing", "team")

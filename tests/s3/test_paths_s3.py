@@ -22,6 +22,8 @@ from tests.maintain.outside import HOSTILE_PATHS
 from tests.rotation import sample
 from tests.sampling import rotating
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node P { name: String @key }"
 
 

@@ -8,6 +8,8 @@ from omnigraph import Graph, verify_graph
 from omnigraph.maintain.verify import ProblemCode
 from omnigraph.storage.objects.store import ObjectStore
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """
 node Doc { slug: String @key  title: String? @index  body: Blob? }
 edge Cites: Doc -> Doc

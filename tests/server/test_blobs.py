@@ -26,6 +26,8 @@ from omnigraph.plan.view import View
 from omnigraph.storage.tables.table import Table
 from tests.server.serving import Client, ListedAccess, Response, Server, serving
 
+pytestmark = pytest.mark.rotates(2)
+
 SCHEMA = """
 node Doc { slug: String @key  scan: Blob?  must: Blob?  pages: I32?  secret: Bool? }
 edge Cites: Doc -> Doc { proof: Blob? }

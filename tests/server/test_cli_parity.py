@@ -24,7 +24,7 @@ from tests.cli.workspace import Workspace
 from tests.sampling import rotating
 from tests.server.serving import serving
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = PLAIN_SCHEMA.replace("  tags:", "  photo: Blob?\n  tags:")
 FORMATS = ("table", "kv", "csv", "jsonl", "json")

@@ -41,6 +41,8 @@ from tests.server.serving import (
     serving,
 )
 
+pytestmark = pytest.mark.rotates(2)
+
 KB = "kb"
 
 

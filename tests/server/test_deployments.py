@@ -34,7 +34,7 @@ from tests.server.test_live import (
     token,
 )
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("live cluster")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("live cluster")]
 
 LOCK_SECONDS = "OMNIGRAPH_CLUSTER_LOCK_SECONDS"
 THREE = """\
@@ -96,7 +96,7 @@ def continued(pid: int) -> Iterator[None]:
 
 
 @contextmanager
-def held_up(lab: LiveLab) -> Iterator[None]:
+def delayed_applies(lab: LiveLab) -> Iterator[None]:
     """Applies that change the schema of a graph have their lock and sidecar, and wait."""
     with lab.open("kb", "rw") as graph, graph._handle.store.leases.acquire([BRANCHES_LEASE], 1):
         yield
@@ -112,7 +112,7 @@ def lab(tmp_path: Path) -> LiveLab:
 
 def test_of_two_applies_by_two_servers_one_goes_on_and_the_other_names_the_lock(lab, tmp_path):
     with served(lab, tmp_path, 2) as first, served(lab, tmp_path, 1) as second:
-        with held_up(lab):
+        with delayed_applies(lab):
             sent = Sent(first, widen(lab))
             until(lambda: lab.sidecars, "a sidecar")
             os.kill(writer_of(first), signal.SIGSTOP)
@@ -239,7 +239,7 @@ def test_a_server_that_dies_is_honest_and_the_next_one_completes(
     monkeypatch.setenv(LOCK_SECONDS, "1")
     with served(lab, tmp_path, 2) as server:
         writer = writer_of(server)
-        with held_up(lab) if moment in PASSING else nullcontext():
+        with delayed_applies(lab) if moment in PASSING else nullcontext():
             sent = Sent(server, widen(lab))
             until(lambda: MOMENTS[moment](lab), moment)
             if who == "server":

@@ -24,6 +24,8 @@ from omnigraph.server.state import ServerProcess
 from tests.server.processes import until
 from tests.server.serving import ADD, Client, FewTokens, ListedAccess, Server, open_served, serving
 
+pytestmark = pytest.mark.rotates(2)
+
 TOKENS = {"t-ana": "ana", "t-bo": "bo"}
 
 

@@ -22,7 +22,7 @@ from omnigraph import Graph
 from omnigraph.errors import OmniGraphError
 from tests.server.processes import REPOSITORY, ServerUnderTest, until
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("served graph")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("served graph")]
 
 PROGRAMS = Path(sys.executable).parent
 SCHEMA = "node Person { name: String @key  age: I32? }"

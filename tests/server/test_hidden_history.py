@@ -18,6 +18,8 @@ from omnigraph.server.handlers import feed
 from omnigraph.server.state import CurrentGate
 from tests.server.serving import Client, FewTokens, Server, serving
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node Doc { slug: String @key  pages: I32? }"
 BUNDLE = """
 version: 2

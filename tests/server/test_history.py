@@ -30,6 +30,8 @@ from tests.sampling import rotating
 from tests.server.serving import ADD, PEOPLE, QUERIES, Client, Server, open_served, serving
 from tests.server.test_feed import TOKENS, PolicyAccess, now
 
+pytestmark = pytest.mark.rotates(3)
+
 SET_AGE = (
     "query set($name: String, $age: I32) { update Person set { age: $age } where name = $name }"
 )

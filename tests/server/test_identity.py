@@ -22,6 +22,8 @@ from tests.server.identity_provider import SECRET_CLAIM, IdentityProvider
 from tests.server.serving import ADD, PEOPLE, QUERIES, ROWS, SCHEMA, Response, Server, serving
 from tests.server.test_oidc import BAD_TOKENS
 
+pytestmark = pytest.mark.rotates(2)
+
 BUNDLE = """
 version: 2
 groups: {staff: [], service: [bot], admins: [root], guests: [guest], old: [olga],

@@ -14,7 +14,7 @@ from tests.server.identity_provider import IdentityProvider
 from tests.server.processes import Answer, ServerUnderTest
 from tests.server.test_serve import serve
 
-pytestmark = pytest.mark.xdist_group("served graph")
+pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("served graph")]
 
 SCHEMA = "node Person { name: String @key  tenant: String }"
 ROWS = [

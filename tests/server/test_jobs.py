@@ -40,6 +40,8 @@ from tests.server.serving import (
     serving,
 )
 
+pytestmark = pytest.mark.rotates(3)
+
 STARTS = [
     ("/maintenance/optimize", {"branch": "main"}),
     ("/maintenance/cleanup", {"keep_versions": 1, "dry_run": True}),

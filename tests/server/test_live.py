@@ -26,7 +26,7 @@ from tests.cluster.lab import DUE_DATES, SCHEMA, WIDER, Lab
 from tests.cluster.ledgers import ULID
 from tests.server.processes import Answer, ServerUnderTest, is_alive, until
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("live cluster")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("live cluster")]
 
 PROGRAMS = Path(sys.executable).parent
 TOKENS = {"ana": "ana-secret-1", "bo": "bo-secret-2", "cy": "cy-secret-3"}

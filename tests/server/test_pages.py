@@ -36,7 +36,7 @@ from tests.server.processes import ServerUnderTest
 from tests.server.serving import ADD, QUERIES, SCHEMA, Client, ListedAccess, Server, serving
 from tests.server.test_serve import serve
 
-pytestmark = pytest.mark.xdist_group("served graph")
+pytestmark = [pytest.mark.rotates(2), pytest.mark.xdist_group("served graph")]
 
 TOKENS = {"token-a": "ana", "token-b": "bo"}
 NAMES = "query names() { match { $p: Person } return { $p.name } }"

@@ -17,7 +17,7 @@ from omnigraph.server.config import ServerConfig, ServerSource
 from omnigraph.server.lifecycle import CannotServe, bind
 from tests.server.processes import Answer, ServerUnderTest, is_alive, small_server, until
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SHAPES = pytest.mark.parametrize("workers", [1, 2])
 

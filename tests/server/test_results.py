@@ -29,6 +29,8 @@ from tests.server.processes import until
 from tests.server.serving import PEOPLE, QUERIES, Client, ListedAccess, Server, open_served, serving
 from tests.server.test_serve import serve
 
+pytestmark = pytest.mark.rotates(3)
+
 TOKENS = {"token-a": "ana", "token-b": "bo"}
 CITIES = "query cities() { match { $c: City } return { $c.name } }"
 SORTED = "query cities() { match { $c: City } return { $c.name } order { $c.name } }"

@@ -1,7 +1,7 @@
 """Requests made from our own document: no internal error, no answer outside of the document.
 
 Valid and invalid requests, with a token and without. The quick suite tries a few of each operation;
-`make test-slow` tries many.
+`make test-slow` tries many. Both try others each day.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import Case, GenerationMode
 from schemathesis import checks as checking
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from omnigraph.server.openapi import document
+from tests.rotation import rotation
 from tests.server.processes import until
 from tests.server.serving import PEOPLE, QUERIES, Server, open_served, serving
 
 # Jobs of the server run in this process, and draw random numbers while requests are generated.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning"
-)
+pytestmark = [
+    pytest.mark.rotates(6),
+    pytest.mark.filterwarnings(
+        "ignore:Do not use the `random` module:hypothesis.errors.HypothesisDeprecationWarning"
+    ),
+]
 
 # Longer than what is generated: random tokens are tried too.
 TOKEN = "a-token-that-nobody-guesses"
@@ -63,6 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def try_requests(server: Server, operation_id: str, mode: GenerationMode, examples: int) -> None:
     operation = OPERATIONS[operation_id]
 
+    @seed(rotation())
     @settings(
         max_examples=examples,
         deadline=None,
@@ -130,4 +135,4 @@ def test_no_request_is_answered_outside_of_the_document(
 @pytest.mark.slow
 @pytest.mark.parametrize(("operation_id", "mode"), REQUESTS)
 def test_many_requests(server: Server, operation_id: str, mode: GenerationMode) -> None:
-    try_requests(server, operation_id, mode, 300)
+    try_requests(server, operation_id, mode, 60)

@@ -23,7 +23,7 @@ from tests.crash.harness import Harness
 from tests.sampling import rotating
 from tests.server.processes import Answer, ServerUnderTest, until
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("served graph")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("served graph")]
 
 PROGRAMS = Path(sys.executable).parent
 ADD = "query add($name: String) { insert Person { name: $name } }"

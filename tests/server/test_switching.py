@@ -25,7 +25,7 @@ from tests.server.test_live import (
     token,
 )
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("live cluster")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("live cluster")]
 
 TASK = "node Task {{\n  name: String @key\n  {column}\n}}\n"
 QUERIES = """\

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.server.processes import ServerUnderTest, until
 from tests.server.test_serve import ADD, PEOPLE, TOKENS, make_graph, serve, token, write_tokens
 
-pytestmark = [pytest.mark.rotates(3), pytest.mark.xdist_group("served graph")]
+pytestmark = [pytest.mark.rotates(6), pytest.mark.xdist_group("served graph")]
 
 DEBUG = {"Omnigraph-Debug": "storage"}
 

@@ -27,6 +27,8 @@ from omnigraph.settings import Settings
 from tests.cluster.ledgers import ClusterFiles
 from tests.server.serving import ListedAccess, Response, Server
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = "node Task { name: String @key }"
 READ = "query all() { match { $t: Task } return { $t.name } }"
 ADD = "query add($name: String) { insert Task { name: $name } }"

@@ -34,6 +34,8 @@ from tests.server.serving import (
     serving,
 )
 
+pytestmark = pytest.mark.rotates(2)
+
 SET_AGE = (
     "query set_age($name: String, $age: I32) { update Person set { age: $age } where name = $name }"
 )

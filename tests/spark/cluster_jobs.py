@@ -151,7 +151,7 @@ def load_dying(
     crossings: Path, location: Any, files: Any, key: str, point: Failpoint | None
 ) -> dict[str, int]:
     """A load in the middle of which this process kills itself, unless it never gets there."""
-    install(recorder(str(crossings), point, 1))
+    install(recorder(str(crossings), point, 1, stops=False))
     try:
         return load_keyed(location, files, key)
     finally:

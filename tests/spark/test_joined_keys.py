@@ -14,6 +14,7 @@ from omnigraph.spark.load.joined_keys import KEY_BYTES, KeyJoins
 from omnigraph.spark.load.run import split_reader
 from omnigraph.write.load.job import LoadDestination, LoadJob, LoadMode
 from omnigraph.write.load.run import load_into
+from tests.rotation import in_turn
 from tests.spark.inputs import OWN_ID, content, in_process
 
 SCHEMA = """
@@ -123,7 +124,7 @@ def test_joined_keys_judge_as_held_keys_do(seed, spark, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", in_turn(range(40), 4))
 def test_many_loads_are_judged_as_held_keys_do(seed, engine, tmp_path):
     compare(seed, tmp_path, engine)
 

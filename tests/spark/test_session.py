@@ -19,6 +19,8 @@ from tests.spark import work
 from tests.spark.conftest import ROOT, SETTINGS
 from tests.spark.processes import arguments_of, descendants
 
+pytestmark = pytest.mark.rotates(3)
+
 
 def test_who_asks_for_nothing_in_particular_shares_what_runs(spark: SparkEngine):
     with open_spark() as other:

@@ -16,8 +16,8 @@ from tests.rotation import rotation
 from tests.spark.inputs import SCHEMA, content, in_process, load, make_files
 
 SEEDS = 25
-MORE_SEEDS = 200
-FIRST = SEEDS + rotation() % 10 * MORE_SEEDS  # others each day
+MORE_SEEDS = 50
+FIRST = SEEDS + rotation() % 40 * MORE_SEEDS  # others each day
 
 
 def _compare(seed, folder):

@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph import Graph
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 pytest.importorskip("pandas")
 

@@ -22,7 +22,7 @@ from tests.crash.scenarios import RECOVERIES, WRITERS, Scenario, branched, died,
 from tests.crash.steps import NAMES, OPENS, SIZES, SYNCS, WRITES, Step
 from tests.sampling import rotating
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 Traced = Callable[[Scenario], tuple[Step, ...]]
 

@@ -17,6 +17,8 @@ from omnigraph.storage.tables.store import TableStore
 from omnigraph.storage.tables.table import Table
 from tests.write.world import ends, files, heads, names, rows, run, values
 
+pytestmark = pytest.mark.rotates(2)
+
 GOOD = (
     'insert Person { name: "Eve", email: "eve@x" }',
     'update Person set { age: 41 } where name = "Ada"',

@@ -16,7 +16,7 @@ from omnigraph.errors import InternalError, OmniGraphError, ParameterError, Stor
 from tests.write.corpus import csv_texts, files, params, tables, texts, values
 from tests.write.load.world import SCHEMA, edge, listing, node, people
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 FOREIGN = re.compile(
     r"pyarrow|ArrowInvalid|lance|numpy|Traceback|Expecting|delimiter|codec|Errno|errno|decoder"

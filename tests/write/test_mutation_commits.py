@@ -23,6 +23,8 @@ from tests.commit.deaths import Died
 from tests.commit.world import at, raising
 from tests.write.world import ends, heads, meanwhile, names, rows, run, values, versions
 
+pytestmark = pytest.mark.rotates(2)
+
 ADD = 'insert Person { name: "Eve", age: 1 }'
 AGE = 'update Person set { age: 40 } where name = "Ada"'
 DROP = 'delete Person where name = "Ada"'

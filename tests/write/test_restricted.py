@@ -28,6 +28,8 @@ from tests.commit.world import at, raising
 from tests.spark.inputs import in_process
 from tests.write.tenants import SECRETS, denied, make, open_graph, run
 
+pytestmark = pytest.mark.rotates(2)
+
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):

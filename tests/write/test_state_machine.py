@@ -30,6 +30,8 @@ from omnigraph.errors import PreconditionFailed
 from tests.commit.world import manifest_rows
 from tests.write import model
 
+pytestmark = pytest.mark.rotates(3)
+
 # -- what may be asked ------------------------------------------------------------------------
 
 people = st.sampled_from("abcd")

@@ -32,6 +32,8 @@ from tests.write.deltas import (
     texts,
 )
 
+pytestmark = pytest.mark.rotates(2)
+
 # -- values -----------------------------------------------------------------------------------
 
 NAN = float("nan")

@@ -21,6 +21,8 @@ from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.steps import step_from_json
 from tests.lang.schema.strategies import odd_files, valid_files
 
+pytestmark = pytest.mark.rotates(3)
+
 few = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 

@@ -13,6 +13,8 @@ import pytest
 from omnigraph.errors import InputError, LoadError
 from tests.write.load.world import rows
 
+pytestmark = pytest.mark.rotates(2)
+
 MOMENT = dt.datetime(2024, 5, 1, 10, 11, 12, 345000)
 MILLIS = (MOMENT - dt.datetime(1970, 1, 1)) // dt.timedelta(milliseconds=1)
 BERLIN = "Europe/Berlin"

@@ -15,6 +15,8 @@ from omnigraph import Graph
 from omnigraph.write.load import intake, spool
 from tests.write.load.world import edge, node
 
+pytestmark = pytest.mark.rotates(3)
+
 SCHEMA = """\
 node Doc {
   slug: String @key

@@ -15,7 +15,7 @@ import pytest
 from omnigraph import Graph
 from tests.write.load import memory
 
-pytestmark = pytest.mark.rotates(3)
+pytestmark = pytest.mark.rotates(6)
 
 SCHEMA = """\
 node Doc { slug: String @key  text: String }

@@ -21,6 +21,8 @@ from omnigraph.errors import (
 )
 from tests.write.load.world import edge, listing, names, node, people, rows, write
 
+pytestmark = pytest.mark.rotates(2)
+
 MODES = ("merge", "append", "overwrite")
 MIXED = [
     edge("Knows", "Eve", "Fay", since="2020-02-29", weight=0.25),
