@@ -39,7 +39,8 @@ HEADERS = "\n".join(
             "`Idempotency-Key`",
             "request of a write",
             "1 to 200 characters; the write runs once, and a repeated request returns the first "
-            "receipt",
+            "receipt. Operations that do not list it ignore it: a repeated delete of a branch or a "
+            "tag answers 404, or deletes what was created under that name since",
         ),
         (
             "`Prefer: integers=string`",

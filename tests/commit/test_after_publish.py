@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -14,9 +15,15 @@ import pytest
 from omnigraph import Graph
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.manifest import branch_reference
-from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LOCK, publish_lease, table_lease
+from omnigraph.commit.names import (
+    BRANCHES_LEASE,
+    SCHEMA_LEASE,
+    SCHEMA_LOCK,
+    publish_lease,
+    table_lease,
+)
 from omnigraph.errors import BranchInUse, InputError, OutcomePending, StorageUnavailable
-from omnigraph.storage.leases.local import lease_path
+from omnigraph.storage.leases.local import LEASE_SUFFIX, lease_path
 from tests.commit.world import SCHEMA, at, names, people
 
 PERSON = table_lease("node:Person", None)
@@ -172,6 +179,26 @@ def test_lease_files_that_stay_are_taken_by_the_next(graph, path, tmp_path):
         child.communicate()
         tracer.terminate()
         tracer.communicate()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+def test_lease_files_of_an_apply_that_stay_keep_nobody_out(graph, other, path, monkeypatch, code):
+    real = os.unlink
+
+    def fail(file, *args, **options):
+        if str(file).endswith(LEASE_SUFFIX):
+            raise OSError(code, "broken")
+        real(file, *args, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "unlink", fail)
+        assert graph.schema.apply(WIDER).applied
+    assert (path / lease_path(SCHEMA_LEASE)).exists()
+    assert (path / lease_path(PERSON)).exists()
+    assert not other._handle.store.leases.is_disowned(SCHEMA_LEASE)
+    other.append(people(Ada=36))
+    assert other.schema.apply(SCHEMA, allow_data_loss=True).applied
+    assert names(graph) == ["Ada"]
 
 
 # -- what else comes after the publish ---------------------------------------------------------

@@ -349,6 +349,7 @@ def test_a_lease_that_somebody_removed_is_lost(leases, store):
 def test_a_lease_that_nobody_can_read_expires_like_any_other(leases, store):
     store.write(lease_path(NAME), "{}")
     assert not leases.is_free(NAME)
+    assert not leases.is_disowned(NAME)
     with leases.acquire([NAME], timeout=PATIENCE) as kept:
         kept.check()
 
@@ -435,6 +436,74 @@ def test_a_release_that_does_not_arrive_does_not_fail_what_was_done(through, lea
     proxy.reset()
     with leases.acquire([NAME], timeout=PATIENCE) as kept:
         assert kept.tokens == {NAME: 2}
+
+
+REFUSED = Action.UNAVAILABLE, Action.CUT_BEFORE
+
+
+@pytest.fixture
+def lasting(s3_root, proxy):
+    """Leases through the proxy that live so long that none expires during a test."""
+    return S3Leases(ObjectStore(s3_root("g.omni", proxy.endpoint)), PATIENCE)
+
+
+def refuse_deletes(proxy, action=Action.UNAVAILABLE):
+    proxy.plan(Fault(action, kind=Kind.DELETE, times=float("inf")))
+
+
+@pytest.mark.parametrize("action", REFUSED)
+@pytest.mark.parametrize("is_old", [False, True], ids=["just renewed", "about to expire"])
+def test_a_lease_that_cannot_be_deleted_says_that_nobody_holds_it(
+    lasting, leases, store, proxy, monkeypatch, action, is_old
+):
+    if is_old:
+        monkeypatch.setattr(s3._Lease, "_age", lambda lease: PATIENCE / 2)
+    with lasting.acquire([NAME, "other"], timeout=1):
+        assert not leases.is_disowned(NAME)
+        refuse_deletes(proxy, action)
+    for name in (NAME, "other"):
+        assert leases.is_disowned(name)
+        assert leases.is_free(name)
+    # A publisher does not wait for as long as a lease lives.
+    assert PATIENCE / 3 < record(store)["ttl_seconds"] <= PATIENCE * 2 / 3
+
+
+def test_a_disowned_lease_is_taken_only_after_it_has_expired(leases, lasting, store, proxy):
+    """A delete whose answer was lost may arrive later, and must not hit the next holder."""
+    with lasting.acquire([NAME], timeout=1):
+        refuse_deletes(proxy)
+    proxy.reset()
+    with pytest.raises(Conflict), leases.acquire([NAME], timeout=0.5):
+        pass
+    assert leases.is_disowned(NAME)
+    store.write(lease_path(NAME), json.dumps(record(store) | {"ttl_seconds": TTL}))
+    with leases.acquire([NAME], timeout=PATIENCE) as kept:
+        assert kept.tokens == {NAME: 2}
+        assert not leases.is_disowned(NAME)
+    assert store.list("__recovery") == []
+
+
+def test_a_lease_that_was_deleted_without_an_answer_leaves_nothing(lasting, leases, store, proxy):
+    with lasting.acquire([NAME], timeout=1):
+        proxy.plan(Fault(Action.CUT_AFTER, kind=Kind.DELETE, times=float("inf")))
+    assert not leases.is_disowned(NAME)
+    assert store.list("__recovery") == []
+
+
+def test_nobody_disowns_the_lease_of_another(lasting, store, proxy):
+    with lasting.acquire([NAME], timeout=1):
+        taken = record(store) | {"owner": "another"}
+        store.write(lease_path(NAME), json.dumps(taken))
+        refuse_deletes(proxy)
+    assert record(store) == taken
+
+
+def test_a_lease_that_can_neither_be_deleted_nor_disowned_expires(lasting, leases, proxy):
+    with lasting.acquire([NAME], timeout=1):
+        refuse_deletes(proxy)
+        proxy.plan(Fault(Action.UNAVAILABLE, kind=Kind.PUT, times=float("inf")))
+    assert not leases.is_disowned(NAME)
+    assert not leases.is_free(NAME)
 
 
 def test_a_store_that_is_down_is_a_typed_error_and_nothing_is_held(through, leases, proxy):

@@ -55,11 +55,12 @@ blocks nor raises."""
 class Timeouts:
     """Timeouts of a writer, in seconds.
 
-    ``lease_ttl`` is how long a lease on S3 outlives a writer that died with it.
+    ``lease_ttl`` is how long a lease on S3 outlives a writer that died with it; ``publish`` is
+    longer, so that no write is left pending because another writer died in its publish.
     """
 
     lease: float = 30.0
-    publish: float = 15.0
+    publish: float = 20.0
     lease_ttl: float = TTL_SECONDS
 
 

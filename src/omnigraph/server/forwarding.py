@@ -243,7 +243,9 @@ class Forwarder:
             self._observe("unavailable")
             return _unavailable("the writer process ended")
         self._observe("pending")
-        has_key = any(name == b"idempotency-key" for name, _ in scope["headers"])
+        has_key = scope["method"] != "DELETE" and any(
+            name == b"idempotency-key" for name, _ in scope["headers"]
+        )
         hint = (
             "repeat the request with the same Idempotency-Key: it is executed once"
             if has_key

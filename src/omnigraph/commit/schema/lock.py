@@ -8,12 +8,12 @@ lock without a mark does not identify its holder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from omnigraph.commit.manifest import MANIFEST, branch_reference
-from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LEASE, SCHEMA_LOCK
+from omnigraph.commit.names import BRANCHES_LEASE, SCHEMA_LEASE, SCHEMA_LOCK, table_lease
 from omnigraph.commit.rows import WriterKind
-from omnigraph.commit.sidecar import FOLDER
+from omnigraph.commit.sidecar import FOLDER, Sidecar
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import Conflict, OmniGraphError, SchemaChangeRefused, SchemaChanging
 from omnigraph.logs import logger
@@ -53,12 +53,29 @@ def refuse_while_schema_changes(store: GraphStore, operation: str = "write") -> 
 
 
 def ensure_no_schema_apply(store: GraphStore) -> None:
-    """Refuse while a schema apply runs; one that died is recovered first, without a restart."""
-    if is_locked(store):
-        from omnigraph.commit.lifecycle import recover
+    """Refuse while a schema apply runs; one that died is recovered first, without a restart.
 
+    One that has ended, but could not remove its leases, is waited for as any writer is.
+    """
+    if not is_locked(store):
+        return
+    from omnigraph.commit.lifecycle import recover
+
+    recover(store, full=False)
+    if is_locked(store) and _await_disowned(store):
         recover(store, full=False)
-        refuse_while_schema_changes(store)
+    refuse_while_schema_changes(store)
+
+
+def _await_disowned(store: GraphStore) -> bool:
+    """Wait for the leases that an apply could not remove when it ended; whether there were any."""
+    sidecars = _apply_sidecars(store)
+    tables = {table_lease(pin.table_key, None) for sidecar in sidecars for pin in sidecar.tables}
+    names = [name for name in (SCHEMA_LEASE, *tables) if store.leases.is_disowned(name)]
+    if names:
+        with suppress(Conflict), store.leases.acquire(names, store.timeouts.lease):
+            pass
+    return bool(names)
 
 
 def refuse_branches(others: Sequence[str]) -> None:
@@ -79,7 +96,8 @@ def lock_schema(store: GraphStore) -> Iterator[LeaseGuard]:
     """Lock out all writers and other applies; refused where there are other branches than main."""
     with ExitStack() as leases:
         try:
-            guard = leases.enter_context(store.leases.acquire([SCHEMA_LEASE], timeout=0.0))
+            patience = store.timeouts.lease if store.leases.is_disowned(SCHEMA_LEASE) else 0.0
+            guard = leases.enter_context(store.leases.acquire([SCHEMA_LEASE], patience))
         except Conflict as error:
             raise in_progress() from error
         _take(store)
@@ -128,7 +146,11 @@ def _leave(store: GraphStore) -> None:
 
 def has_apply_sidecar(store: GraphStore) -> bool:
     """Whether a schema apply has begun to move tables, and not ended."""
-    return any(s.writer_kind is WriterKind.SCHEMA_APPLY for s in store.sidecars.load_all())
+    return bool(_apply_sidecars(store))
+
+
+def _apply_sidecars(store: GraphStore) -> list[Sidecar]:
+    return [s for s in store.sidecars.load_all() if s.writer_kind is WriterKind.SCHEMA_APPLY]
 
 
 def in_progress() -> SchemaChanging:

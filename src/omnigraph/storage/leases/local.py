@@ -209,6 +209,12 @@ class Leases(Protocol):
     def is_free(self, name: str) -> bool:
         """Whether no live process holds a lease right now."""
 
+    def is_disowned(self, name: str) -> bool:
+        """Whether the holder of a lease has released it, but could not remove it.
+
+        It is free, but only who waits gets it: it has to expire first.
+        """
+
 
 def open_leases(root: Root, objects: ObjectStore, ttl: float = TTL_SECONDS) -> Leases:
     """The leases of a graph, of the kind that its storage supports.
@@ -316,6 +322,10 @@ class LocalLeases:
                 return True
         except Conflict:
             return False
+
+    def is_disowned(self, name: str) -> bool:
+        # A file that could not be removed is unlocked, and can be locked at once.
+        return False
 
     def _lock(self, path: str, name: str, deadline: Deadline) -> int:
         """Wait for the lock of a lease, after all earlier waiters."""

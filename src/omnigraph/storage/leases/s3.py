@@ -11,6 +11,9 @@ S3 distinguishes contents, not writes: each renewal increments a counter, which 
 A waiter appends its name to the list of waiters in the object. A holder that has seen waiters hands
 the lease to the first of them; otherwise it deletes the object, so a lease without waiters costs no
 extra request. The first waiter takes the lease within a short time or is skipped.
+
+A holder that cannot delete the object removes its name from it. The lease is free then, but it is
+taken only when it has expired: a delete whose answer was lost may still arrive.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from omnigraph.errors import Conflict, OmniGraphError, StorageUnknown
 from omnigraph.logs import logger
 from omnigraph.storage.leases import TTL_SECONDS
 from omnigraph.storage.leases.local import Deadline, ThreadQueue, jittered, lease_busy, lease_path
-from omnigraph.storage.leases.s3_records import LeaseObserver, LeaseRecord, LeaseState
+from omnigraph.storage.leases.s3_records import NOBODY, LeaseObserver, LeaseRecord, LeaseState
 from omnigraph.storage.objects.requests import request_pool
 from omnigraph.storage.objects.store import ObjectStore
 
@@ -149,16 +152,24 @@ class S3Leases:
 
     def _release(self, tried: Iterable[_Lease], discarded: Iterable[str]) -> None:
         """Release leases, and remove other objects with them in one request. Never raises."""
-        paths = [path for lease in tried if (path := lease.release()) is not None]
+        released = [(lease, path) for lease in tried if (path := lease.release()) is not None]
         try:
-            self._objects.delete_all([*discarded, *paths])
+            self._objects.delete_all([*discarded, *(path for _, path in released)])
         except OmniGraphError as error:
-            _LOG.warning("cannot release leases before they expire: %s", error)
+            _LOG.warning("cannot delete leases before they expire: %s", error)
+            # If this fails, too, the others would only wait for the same store.
+            with suppress(OmniGraphError):
+                for lease, _ in released:
+                    lease.disown()
 
     def is_free(self, name: str) -> bool:
         observer = LeaseObserver(self._objects, name, self._ttl)
         seen = observer.look()
-        return seen is None or observer.is_stale(seen)
+        return seen is None or seen.record.is_disowned or observer.is_stale(seen)
+
+    def is_disowned(self, name: str) -> bool:
+        seen = LeaseObserver(self._objects, name, self._ttl).look()
+        return seen is not None and seen.record.is_disowned
 
 
 class S3LeaseGuard:
@@ -461,7 +472,25 @@ class _Lease:
         if seen is None or not self._is_mine(seen):
             return
         if self._beat(seen) and not self._hand_over():
-            self._objects.delete(self._path)
+            try:
+                self._objects.delete(self._path)
+            except OmniGraphError:
+                self.disown()
+                raise
+
+    def disown(self) -> None:
+        """Remove our name from an object that could not be deleted.
+
+        It lives no longer than it would have, and long enough for a delete to arrive.
+        """
+        for _ in range(_ATTEMPTS):
+            seen = self._observer.look()
+            if seen is None or not self._is_mine(seen):
+                return
+            left = min(self._ttl - self._age(), self._ttl * 2 / 3)
+            record = replace(seen.record, owner=NOBODY, ttl_seconds=left, renewed=None)
+            if self._objects.replace(self._path, record.text(), seen.version):
+                return
 
     def _age(self) -> float:
         return time.monotonic() - self._renewed

@@ -20,6 +20,10 @@ _PROBE_SUFFIX = ".probe"
 # Stores report times in whole seconds: a difference of two is too large by up to a second.
 _CLOCK_STEP_SECONDS = 1.0
 
+NOBODY = ""
+"""The owner of a lease whose holder has released it, but could not delete the object."""
+_UNREADABLE = "?"
+
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
@@ -38,6 +42,10 @@ class LeaseRecord:
     def text(self) -> str:
         stored = {name: value for name, value in asdict(self).items() if value not in ((), None)}
         return json.dumps(stored)
+
+    @property
+    def is_disowned(self) -> bool:
+        return self.owner == NOBODY
 
     def is_same_write(self, other: LeaseRecord) -> bool:
         """Whether both are the same write by the holder; waiters may have been added since."""
@@ -116,4 +124,4 @@ def _parse(text: str, name: str, ttl: float) -> LeaseRecord:
     try:
         return msgspec.json.decode(text, type=LeaseRecord)
     except msgspec.DecodeError:
-        return LeaseRecord("", 0, name, ttl)
+        return LeaseRecord(_UNREADABLE, 0, name, ttl)
