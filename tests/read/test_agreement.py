@@ -351,7 +351,7 @@ def test_random_graphs_answer_as_the_naive_evaluator_does(tmp_path_factory, data
 
 @pytest.mark.slow
 @hypothesis.seed(rotation())
-@settings(max_examples=2_500)
+@settings(max_examples=800)
 @given(data=st.data())
 def test_many_queries_give_what_the_naive_evaluator_gives(pool, data):
     _agree(pool, data)
@@ -359,7 +359,7 @@ def test_many_queries_give_what_the_naive_evaluator_gives(pool, data):
 
 @pytest.mark.slow
 @hypothesis.seed(rotation())
-@settings(max_examples=800)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_many_counts_are_the_sum_over_true_false_and_unknown(pool, data):
     _partition(pool, data)
@@ -370,7 +370,7 @@ def test_many_counts_are_the_sum_over_true_false_and_unknown(pool, data):
 def test_many_random_graphs_answer_as_the_naive_evaluator_does(tmp_path, mode):
     makers = list(MAKERS)
     with traversal(mode):
-        for number in range(60):
+        for number in range(20):
             random = Random(f"{mode}-{rotation()}-{number}")
             world = make_world(random)
             catalog = world.catalog

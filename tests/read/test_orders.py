@@ -41,7 +41,7 @@ edge Lives: Person -> City
 edge Near: City -> City
 """
 PEOPLE, CITIES = 9, 4
-QUESTIONS = 150
+QUESTIONS = 60
 
 
 @pytest.fixture(scope="module", params=["auto", "csr", "indexed"])
