@@ -42,6 +42,12 @@ def test_elsewhere_than_on_linux_nobody_has_one(monkeypatch):
     assert processor_of(0, 2) is None
 
 
+def test_without_a_list_of_threads_nobody_has_one(monkeypatch, tmp_path):
+    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(processors, "_TASKS", str(tmp_path / "absent"))
+    assert processor_of(0, 2) is None
+
+
 @SEVERAL
 def test_only_the_event_loop_stays_on_its_processor(monkeypatch):
     """Threads that it starts inherit it, and are set free."""

@@ -23,7 +23,7 @@ def processor_of(reader: int, readers: int) -> int | None:
     With fewer readers than processors there is an idle one to wake on, and a machine that many
     servers share must not have all of them on its first processors.
     """
-    if not hasattr(os, "sched_getaffinity"):
+    if not hasattr(os, "sched_getaffinity") or not os.path.isdir(_TASKS):
         return None
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) == 1 or readers % len(usable):
