@@ -26,6 +26,9 @@ _KEY = b"omnigraph"
 _ERROR = b"omnigraph.error"
 _ROWS = 4_096
 """Rows as Python values at once."""
+_BYTES = 1 << 20
+"""About the bytes of rows at once: a transport copies them, and Python values take several times
+as many."""
 Look: TypeAlias = Callable[[int], None]
 
 
@@ -34,7 +37,7 @@ def _nothing(count: int) -> None:
 
 
 class ArrowPieces:
-    """The bytes of a result as an Arrow stream, one piece for each batch.
+    """The bytes of a result as an Arrow stream, in batches of about a mebibyte.
 
     ``look`` gets the number of rows so far before each batch, and may raise.
     """
@@ -60,8 +63,10 @@ class ArrowPieces:
         for batch in self._result._stream.take():
             count += batch.num_rows
             self._look(count)
-            self._writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
-            yield _taken(self._sink)
+            whole = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+            for part in _parts(whole, batch.num_rows):
+                self._writer.write_batch(part)
+                yield _taken(self._sink)
         self._writer.close()
         yield _taken(self._sink)
 
@@ -83,13 +88,19 @@ def json_pieces(
     for batch in result._stream.take():
         count += batch.num_rows
         look(count)
-        for start in range(0, batch.num_rows, _ROWS):
-            part = batch.slice(start, _ROWS)
+        for part in _parts(batch, _ROWS):
             columns = (
                 json_values(array, column.type, column.name, form)
                 for array, column in zip(part.columns, result._columns, strict=True)
             )
             yield [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _parts(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, at most so many at a time, fewer if they are wide."""
+    rows = max(1, min(most, batch.num_rows * _BYTES // max(batch.nbytes, 1)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
 
 
 def _taken(sink: io.BytesIO) -> bytes:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -364,28 +364,30 @@ class _Exchange:
         if route is not None and route.deprecated:
             headers.append(("deprecation", "true"))
             headers.append(("link", f'<{route.successor}>; rel="successor-version"'))
-        stream, length = reply.stream, reply.length
-        if stream is None and length is None:
+        length = reply.length
+        if reply.is_whole and length is None:
             length = len(reply.body)
         if length is not None and is_modified:
             headers.append(("content-length", str(length)))
         await self._send(self._head_of(reply.status, headers))
-        if stream is None or self._method == "HEAD":
+        if reply.is_whole or self._method == "HEAD":
             await self._send({"type": "http.response.body", "body": reply.body})
             return
         await self._send({"type": "http.response.body", "body": reply.body, "more_body": True})
-        await self._stream(stream)
+        await self._stream(reply.kept or (), reply.stream)
 
-    async def _stream(self, stream: Any) -> None:
+    async def _stream(self, kept: Iterable[bytes], stream: Any) -> None:
         """Send the pieces of a body, each when the one before has been taken."""
         call = self._call
         assert call is not None
         leaving = asyncio.ensure_future(self._leaves())
         try:
+            for data in kept:
+                if leaving.done():
+                    break
+                await self._send({"type": "http.response.body", "body": data, "more_body": True})
             while not leaving.done():
-                piece = await self._process.lanes.read(
-                    lambda: next(stream, b""), call.cancel, is_long=True
-                )
+                piece = await self._next_piece(call, stream)
                 if isinstance(piece, Wait):
                     leaving.cancel()
                     is_over = await self._waiting.wait(call, piece, self._leaves)
@@ -401,8 +403,19 @@ class _Exchange:
         finally:
             leaving.cancel()
             # Still running if this request was cancelled; it ends at its next check.
-            with contextlib.suppress(ValueError):
-                stream.close()
+            if stream is not None:
+                with contextlib.suppress(ValueError):
+                    stream.close()
+
+    async def _next_piece(self, call: Call, stream: Any) -> bytes | Wait:
+        """The next piece of a stream; empty at its end."""
+        if stream is None:
+            # Nothing is left to compute, so there is no wait for a thread.
+            return b""
+        piece: bytes | Wait = await self._process.lanes.read(
+            lambda: next(stream, b""), call.cancel, is_long=True
+        )
+        return piece
 
     def _head_of(self, status: int, headers: list[tuple[str, str]]) -> Message:
         """The first message of the response."""

@@ -224,6 +224,13 @@ class Reply:
     """Whether the stream waits for commits; it counts as a waiting connection to its end."""
     failed: Callable[[bytes], bytes] | None = None
     """The last piece of a body that fails; gets the error as JSON."""
+    kept: Iterator[bytes] | None = None
+    """Pieces before those of ``stream`` that are in memory; each is forgotten when it is sent."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing comes after ``body``."""
+        return self.kept is None and self.stream is None
 
     @classmethod
     def json(cls, value: Any, status: int = 200, headers: Headers = ()) -> Reply:

@@ -8,6 +8,7 @@ of its type, and the connection breaks before the end of the body, so no client 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ SNAPSHOT = "omnigraph-snapshot"
 _PREFERENCE = "integers=string"
 _AT_ONCE = 32 << 20
 """The bytes of a JSON document that is sent with its length."""
+_PIECE = 1 << 20
+"""The bytes of a kept document that are sent at once, so that no copy of them is larger."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -137,35 +140,60 @@ def _document(call: Call, rows: Rows, is_frozen: bool) -> Reply:
         after["graph_commit_id"] = rows.commit_id
         if rows.cursor is not None:
             after["cursor"] = rows.cursor
-    encoded: list[bytes] = []
+    encoded: deque[bytes] = deque()
     count = size = 0
     parts = json_pieces(result, form)
     for part in parts:
+        if count:
+            encoded.append(b",")
         encoded.append(_ENCODER.encode(part)[1:-1])
         count += len(part)
         size += len(encoded[-1])
         if size > _AT_ONCE:
-            pieces = _patient(_streamed(before, encoded, count, parts, after), rows.waited)
-            return Reply(next(pieces), 200, JSON, headers, pieces, failed=_last_line)
-    opened = _members({**before, "row_count": count})
-    body = b'{%b,"rows":[%b]' % (opened, b",".join(encoded))
-    return Reply(body + (b",%b}" % _members(after) if after else b"}"), headers=headers)
+            encoded.appendleft(b'{%b,"rows":[' % _members(before))
+            return _streamed(encoded, count, parts, after, rows.waited, headers)
+    encoded.appendleft(b'{%b,"rows":[' % _members({**before, "row_count": count}))
+    encoded.append(b"],%b}" % _members(after) if after else b"]}")
+    if size <= _PIECE:
+        return Reply(b"".join(encoded), headers=headers)
+    length = sum(map(len, encoded))
+    kept = _taken(encoded)
+    return Reply(next(kept), headers=headers, length=length, kept=kept)
 
 
 def _streamed(
-    before: dict[str, Any],
-    encoded: list[bytes],
+    encoded: deque[bytes],
     count: int,
     parts: Iterator[list[dict[str, Any]]],
     after: dict[str, Any],
-) -> Iterator[bytes]:
+    waited: Waited | None,
+    headers: Headers,
+) -> Reply:
     """A document that is too large to be kept; the number of its rows comes after them."""
-    yield b'{%b,"rows":[%b' % (_members(before), b",".join(encoded))
-    encoded.clear()
-    for part in parts:
-        count += len(part)
-        yield b"," + _ENCODER.encode(part)[1:-1]
-    yield b"],%b}" % _members({"row_count": count, **after})
+    kept = _taken(encoded)
+
+    def pieces() -> Iterator[bytes]:
+        # Those that are kept are sent while this waits, which is not the time of the query.
+        yield next(kept)
+        total = count
+        for part in parts:
+            total += len(part)
+            yield b"," + _ENCODER.encode(part)[1:-1]
+        yield b"],%b}" % _members({"row_count": total, **after})
+
+    stream = _patient(pieces(), waited)
+    return Reply(next(stream), 200, JSON, headers, stream, failed=_last_line, kept=kept)
+
+
+def _taken(encoded: deque[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of about a mebibyte; one that was taken is forgotten."""
+    while encoded:
+        piece: list[bytes] = []
+        size = 0
+        while encoded and size < _PIECE:
+            piece.append(encoded.popleft())
+            size += len(piece[-1])
+        yield b"".join(piece)
 
 
 def _members(values: dict[str, Any]) -> bytes:
