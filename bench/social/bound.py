@@ -40,6 +40,7 @@ class Bound:
             "negation": self._negation,
             "triangles": self._triangles,
             "2 hops from a city, by city": self._from_a_city,
+            "2 hops from 20 cities, by city": self._from_cities,
             "text search + 2 hops": self._text,
         }
 
@@ -139,7 +140,11 @@ class Bound:
         return [(int((existing[at] == pairs).sum()),)]
 
     def _from_a_city(self, params: Params) -> Rows:
-        starts = np.flatnonzero(self._s.city == int(params["city"].removeprefix("city-")))
+        return self._from_cities({"cities": [params["city"]]})
+
+    def _from_cities(self, params: Params) -> Rows:
+        cities = [int(city.removeprefix("city-")) for city in params["cities"]]
+        starts = np.flatnonzero(np.isin(self._s.city, cities))
         ends = self._expand(self._expand(starts))
         walks = np.bincount(self._s.city[ends], minlength=CITIES)
         return [(f"city-{at}", int(walks[at])) for at in np.flatnonzero(walks)]
@@ -150,7 +155,7 @@ class Bound:
         return [(len(self._set(self._expand(self._set(self._expand(starts))))),)]
 
     def params(self) -> list[Params]:
-        """Eight people of ordinary degree, a hundred starts, a city, and two rare words."""
+        """Eight people of ordinary degree, a hundred starts, cities, and two rare words."""
         degree = np.diff(self._start)
         ordinary = np.flatnonzero((degree >= 15) & (degree <= 25))
         random = np.random.default_rng(SEED)
@@ -161,6 +166,7 @@ class Bound:
                 "name": str(self._names[number]),
                 "names": starts,
                 "city": f"city-{number % CITIES}",
+                "cities": [f"city-{(number + more) % CITIES}" for more in range(20)],
                 "words": " ".join(random.choice(rare, 2)),
             }
             for number in random.choice(ordinary, 8, replace=False).tolist()
