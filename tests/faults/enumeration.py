@@ -17,6 +17,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from omnigraph.commit.manifest import MANIFEST
+from omnigraph.commit.schema.lock import MARK
+from omnigraph.commit.sidecar import FOLDER
 from omnigraph.errors import (
     GraphNotFound,
     HistoryGone,
@@ -204,9 +207,7 @@ class Enumeration:
         seen = self._look(actual, "reader", disk, functools.partial(victims.reader, looks))
         faults += judge_answer(actual, code, ending, seen)
         unsynced = run.calls.unsynced()
-        # A sidecar that was removed may come back: whoever finds it sees that it is done.
-        is_safe = unsynced is None or Path(unsynced).name == "__recovery"
-        if ending.error is None and not is_safe:
+        if ending.error is None and unsynced is not None and not may_come_back(root, unsynced):
             faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
         run.calls.ignore()
         if retries:
@@ -360,6 +361,17 @@ def _good(ending: Ending, reached: bool) -> Outcome:
     if ending.error is None:
         return Outcome.AFTER
     return Outcome.PENDING if ending.may_be_applied else Outcome.BEFORE
+
+
+def may_come_back(root: Path, folder: str) -> bool:
+    """Whether what was removed from a directory does no harm if a crash brings it back.
+
+    Whoever finds a sidecar sees that it is done, and whoever finds the lock of a schema apply with
+    its mark, but without a lease, removes it.
+    """
+    if folder == f"{MANIFEST}/_refs/branches":
+        return (root / MARK).exists()
+    return Path(folder).name == FOLDER
 
 
 def is_right(error: OmniGraphError, code: int) -> bool:
