@@ -117,17 +117,36 @@ class FailingCalls:
         if self.failed is None or self.failed.call not in SYNCS:
             return None
         (path,) = self.failed.paths
-        later = self.steps[self.steps.index(self.failed) + 1 :]
-        is_repeated = any(step.call in SYNCS and step.paths == (path,) for step in later)
-        return path if not is_repeated and self._is_used(Path(self._root, path)) else None
+        at = self.steps.index(self.failed)
+        is_repeated = any(self._syncs(step, path) for step in self.steps[at + 1 :])
+        return path if not is_repeated and self._is_used(path, self.steps[:at]) else None
 
-    def _is_used(self, path: Path) -> bool:
-        """Whether a file is there; whether a version names it, if it has rows.
+    @staticmethod
+    def _syncs(step: Step, path: str) -> bool:
+        return step.call in SYNCS and step.paths == (path,)
 
-        What was written again under another name is in nobody's way.
+    def _is_used(self, path: str, before: list[Step]) -> bool:
+        """Whether a file or directory is there; if it has rows, whether a version names them.
+
+        What was written again under another name, or given up, is in nobody's way.
         """
-        if path.parent.name != "data":
-            return os.path.lexists(path)
+        if PurePosixPath(path).name == "data":
+            return any(self._has_named_rows(name) for name in self._changed_in(path, before))
+        if PurePosixPath(path).parent.name == "data":
+            return self._has_named_rows(path)
+        return os.path.lexists(Path(self._root, path))
+
+    def _changed_in(self, folder: str, before: list[Step]) -> set[str]:
+        """What was created in a directory, or removed, since it was last synced."""
+        names: set[str] = set()
+        for step in before:
+            if self._syncs(step, folder):
+                names.clear()
+            names |= {name for name in step.paths if str(PurePosixPath(name).parent) == folder}
+        return names
+
+    def _has_named_rows(self, name: str) -> bool:
+        path = Path(self._root, name)
         versions = path.parent.parent.rglob("*.manifest")
         return path.exists() and any(path.name.encode() in v.read_bytes() for v in versions)
 
