@@ -18,7 +18,7 @@ from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.receipts import LoadReceipt
 from omnigraph.commit.rows import WriterKind
 from omnigraph.commit.write_request import PreparedWrite, WriteRequest, WriteView
-from omnigraph.errors import VersionMismatch
+from omnigraph.errors import StorageUnavailable, VersionMismatch
 from omnigraph.maintain import small_fragments
 from omnigraph.spark.load.run import split_reader
 from omnigraph.storage.executor import ThreadExecutor
@@ -398,7 +398,12 @@ def optimize_on_branch(root: Path, durability: str = "disk") -> Iterator[None]:
 def clean_up(root: Path, durability: str = "disk") -> Iterator[None]:
     graph = Graph.open(root, durability=durability)
     yield
-    graph.maintenance.cleanup(1, min_age=0)
+    report = graph.maintenance.cleanup(1, min_age=0)
+    # What could not be removed is reported, and the next cleanup finishes it.
+    errors = [report.manifest.error, *(table.error for table in report.tables)]
+    reasons = [error for error in errors if error] + [item.reason for item in report.skipped]
+    if reasons:
+        raise StorageUnavailable("; ".join(reasons))
 
 
 def apply_property(root: Path, durability: str = "disk") -> Iterator[None]:

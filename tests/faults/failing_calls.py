@@ -128,10 +128,14 @@ class FailingCalls:
     def _is_used(self, path: str, before: list[Step]) -> bool:
         """Whether a file or directory is there; if it has rows, whether a version names them.
 
-        What was written again under another name, or given up, is in nobody's way.
+        What was written again under another name, or given up, is in nobody's way; nor is a
+        directory that was synced before and has not changed since.
         """
+        changed = self._changed_in(path, before)
         if PurePosixPath(path).name == "data":
-            return any(self._has_named_rows(name) for name in self._changed_in(path, before))
+            return any(self._has_named_rows(name) for name in changed)
+        if not changed and any(self._syncs(step, path) for step in before):
+            return False
         if PurePosixPath(path).parent.name == "data":
             return self._has_named_rows(path)
         return os.path.lexists(Path(self._root, path))
@@ -142,7 +146,8 @@ class FailingCalls:
         for step in before:
             if self._syncs(step, folder):
                 names.clear()
-            names |= {name for name in step.paths if str(PurePosixPath(name).parent) == folder}
+            elif step.call not in SYNCS:
+                names |= {name for name in step.paths if str(PurePosixPath(name).parent) == folder}
         return names
 
     def _has_named_rows(self, name: str) -> bool:

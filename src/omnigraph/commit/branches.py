@@ -43,6 +43,7 @@ from omnigraph.errors import (
     InputError,
     OmniGraphError,
     StorageError,
+    StorageUnknown,
 )
 from omnigraph.logs import logger
 from omnigraph.storage.tables.branch_list import BranchInfo
@@ -214,11 +215,14 @@ class Branches:
         try:
             self._store.inline.delete_branch(MANIFEST, branch)
         except StorageError as error:
-            # The branch counts as deleted once its reference is.
-            if self._store.objects.head(branch_reference(branch)) is not None:
+            # The branch counts as deleted once its reference is; but a crash of this machine brings
+            # back a reference whose removal is not on the disk.
+            may_return = self._store.root.is_local and isinstance(error, StorageUnknown)
+            if may_return or self._store.objects.head(branch_reference(branch)) is not None:
                 raise
             _LOG.warning("files of the deleted branch '%s' stay: %s", branch, error)
-        self._store.manifests.forget(branch)
+        finally:
+            self._store.manifests.forget(branch)
         return owned
 
     def _branches(self) -> dict[str, BranchInfo]:

@@ -34,6 +34,14 @@ def sync_directory(path: Path | str) -> None:
     sync_file(path)
 
 
+def sync_visible_directory(path: Path | str) -> None:
+    """Sync the entries of a directory, a second time if that fails: others can see them already."""
+    try:
+        sync_directory(path)
+    except OSError:
+        sync_directory(path)
+
+
 def sync_tree(
     files: Iterable[Path | str],
     top: Path | str,
@@ -68,13 +76,9 @@ def sync_tree(
             if folder in (last, "/") or folder in existing:
                 break
             folder = os.path.dirname(folder)
+    sync = sync_visible_directory if visible else sync_directory
     for folder in sorted(directories, key=len, reverse=True):
-        try:
-            sync_directory(folder)
-        except OSError:
-            if not visible:
-                raise
-            sync_directory(folder)
+        sync(folder)
     existing.update(directories)
 
 

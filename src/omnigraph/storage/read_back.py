@@ -134,10 +134,13 @@ def check_version(
 
 
 def check_new_fork(datasets: Datasets, ref: TableRef, version: int) -> None:
-    """Check the files of a new branch of a local table."""
+    """Check the files of a new branch of a local table, which the caller syncs.
+
+    Others can see the branch already, so a failed sync has to be repaired, not refused.
+    """
     if not datasets.root.is_local or ref.branch is None:
         return
-    check_version(datasets, ref, version, is_fork=True)
+    check_version(datasets, ref, version, is_fork=True, sync=False)
     reference = branch_file(ref.branch)
     with storage_call("read", ref.location):
         digest = check_new_file(datasets.root.path(ref.location), NewFile(reference))

@@ -28,7 +28,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.storage.checksums import Checksums
-from omnigraph.storage.durable import Durability, sync_directory, sync_tree
+from omnigraph.storage.durable import Durability, sync_tree, sync_visible_directory
 from omnigraph.storage.first_read import FirstReads, damaged_file
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import (
@@ -400,12 +400,17 @@ class Datasets:
                     hint="check the disk, then check whether it still exists",
                 ) from error
 
-    def sync_refs(self, location: str) -> None:
-        """Sync the branch references of a dataset."""
+    def sync_deleted_branch(self, location: str, name: str) -> None:
+        """Sync the branch references of a dataset, of which one was removed."""
         folder = Path(self.root.path(location), "_refs", "branches")
         if self.synced and folder.is_dir():
-            with storage_call("sync", location):
-                sync_directory(folder)
+            try:
+                sync_visible_directory(folder)
+            except OSError as error:
+                raise StorageUnknown(
+                    f"branch '{name}' was deleted, but that may not be on the disk",
+                    hint="check the disk, then check whether the branch exists again",
+                ) from error
 
 
 def _session(size: int | None = None) -> Any:

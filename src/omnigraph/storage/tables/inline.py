@@ -234,7 +234,7 @@ class InlineTables:
             if name in names:
                 dataset.branches.delete(name)
                 names.remove(name)
-                self._datasets.sync_refs(location)
+                self._datasets.sync_deleted_branch(location, name)
         nested = any(other.startswith(f"{name}/") for other in names)
         if not nested:
             self._datasets.objects.delete_prefix(TableRef(location, name).path)
