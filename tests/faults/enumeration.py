@@ -21,6 +21,7 @@ from omnigraph.commit.manifest import MANIFEST
 from omnigraph.commit.schema.lock import MARK
 from omnigraph.commit.sidecar import FOLDER
 from omnigraph.errors import (
+    BranchNotFound,
     GraphNotFound,
     HistoryGone,
     OmniGraphError,
@@ -67,6 +68,7 @@ _RIGHT = {
         StorageCorrupt,
         StorageUnavailable,
         GraphNotFound,
+        BranchNotFound,
         HistoryGone,
         SchemaDrift,
     ),

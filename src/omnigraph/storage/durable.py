@@ -20,6 +20,15 @@ class Durability(StrEnum):
     OS = "os"
 
 
+def exists(path: Path | str) -> bool:
+    """Whether a file exists; raises if that cannot be seen, unlike ``os.path.exists``."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def sync_file(path: Path | str) -> None:
     """Sync the bytes of a file."""
     descriptor = os.open(path, os.O_RDONLY)

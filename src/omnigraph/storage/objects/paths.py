@@ -13,6 +13,7 @@ runs are not detected.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -29,6 +30,7 @@ _LONGEST = 1024
 """The limit of S3 for the key of an object; it applies to paths on local disk as well."""
 _SHOWN = 120
 _LAST_VERSION = 2**64 - 1
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 # Segments "." and ".." are refused separately, which keeps these patterns fast.
 _SEGMENT = r"[A-Za-z0-9._-]{1,255}"
@@ -131,13 +133,17 @@ def version_number(name: str) -> int | None:
     return _LAST_VERSION - int(number)
 
 
+BRANCHES = "_refs/branches"
+"""The folder of the branch references of a table."""
+
+
 def branch_file(branch: str) -> str:
     """The reference file of a branch; a branch without one does not exist.
 
     >>> branch_file("team/x")
     '_refs/branches/team%2Fx.json'
     """
-    return f"_refs/branches/{branch.replace('/', '%2F')}.json"
+    return f"{BRANCHES}/{branch.replace('/', '%2F')}.json"
 
 
 def transaction_file(read_version: int, uuid: str) -> str:
@@ -282,7 +288,18 @@ class Root:
 
     def is_missing(self) -> bool:
         """Whether the root is a local directory that does not exist."""
-        return self.is_local and not os.path.isdir(self.uri)
+        if not self.is_local:
+            return False
+        try:
+            return not stat.S_ISDIR(os.stat(self.uri).st_mode)
+        except ValueError:
+            return True
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return True
+            from omnigraph.storage.objects.failures import translate
+
+            raise translate(error, "open", self.uri) from error
 
     def path(self, *segments: str) -> str:
         """The address of a path under the root, as Lance and users write it.

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from omnigraph.errors import StorageMissing
+from omnigraph.errors import StorageMissing, StorageUnavailable
 from omnigraph.records import dataclass
-from omnigraph.storage.objects.paths import is_branch, refused
+from omnigraph.storage.objects.paths import BRANCHES, is_branch, refused
 from omnigraph.storage.tables.datasets import Datasets
 from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.types import TableRef
-
-if TYPE_CHECKING:
-    from lance import LanceDataset
 
 _LISTINGS = 8
 
@@ -32,7 +30,7 @@ def read_branches(
     datasets: Datasets, location: str, version: int | None = None
 ) -> dict[str, BranchInfo]:
     """The branches of a dataset by name, in alphabetical order."""
-    references = _list_references(datasets.open(TableRef(location), version), location)
+    references = _list_references(datasets, location, version)
     for name, info in references.items():
         for branch in (name, info.get("parent_branch")):
             if branch is not None and not is_branch(branch):
@@ -48,10 +46,27 @@ def read_branches(
     }
 
 
-def _list_references(dataset: LanceDataset, location: str) -> Any:
-    """List references; retried, because a concurrent deletion fails the call."""
+def _list_references(datasets: Datasets, location: str, version: int | None) -> Any:
+    """List references; retried, because a concurrent deletion fails the call.
+
+    Lance leaves out a local file that cannot be looked at.
+    """
+    dataset = datasets.open(TableRef(location), version)
     for _ in range(_LISTINGS):
         with suppress(StorageMissing), lance_call("list the branches of", location):
-            return dataset.branches.list()
+            references = dataset.branches.list()
+            if not datasets.root.is_local or _has_all(datasets, location, references):
+                return references
     with lance_call("list the branches of", location):
-        return dataset.branches.list()
+        references = dataset.branches.list()
+    if datasets.root.is_local and not _has_all(datasets, location, references):
+        raise StorageUnavailable(
+            f"cannot list the branches of '{location}': a reference cannot be read",
+            hint="check the disk and the permissions of the graph",
+        )
+    return references
+
+
+def _has_all(datasets: Datasets, location: str, references: Sized) -> bool:
+    names = datasets.objects.list(f"{location}/{BRANCHES}")
+    return len(references) >= sum(name.endswith(".json") for name in names)

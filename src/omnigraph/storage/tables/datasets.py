@@ -28,7 +28,7 @@ from omnigraph.errors import (
     StorageUnknown,
 )
 from omnigraph.storage.checksums import Checksums
-from omnigraph.storage.durable import Durability, sync_tree, sync_visible_directory
+from omnigraph.storage.durable import Durability, exists, sync_tree, sync_visible_directory
 from omnigraph.storage.first_read import FirstReads, damaged_file
 from omnigraph.storage.lance_format.addresses import GraphAddresses
 from omnigraph.storage.lance_format.manifests import (
@@ -359,8 +359,10 @@ class Datasets:
         names = [version_file(version)]
         if made_by is not None:
             transaction = _transaction_name(made_by)
-            # The first version of a branch has no transaction.
-            names += [transaction] if Path(self.root.path(ref.path), transaction).exists() else []
+            with storage_call("read", ref.path):
+                # The first version of a branch has no transaction.
+                if exists(f"{self.root.path(ref.path)}/{transaction}"):
+                    names.append(transaction)
         return names
 
     def sync_files(self, ref: TableRef, names: Iterable[str], *, visible: bool = False) -> None:
@@ -381,18 +383,18 @@ class Datasets:
         """
         if self.synced:
             top = Path(self.root.path(ref.path))
-            # Except files of branches below it, and temporary files.
-            files = [
-                path
-                for path in top.rglob("*")
-                if path.is_file()
-                and not path.name.startswith(".tmp")
-                and path.relative_to(top).parts[0] != "tree"
-            ]
-            if ref.branch is not None:
-                references = Path(self.root.path(ref.location), "_refs")
-                files += [path for path in references.rglob("*") if path.is_file()]
             try:
+                # Except files of branches below it, and temporary files.
+                files = [
+                    path
+                    for path in top.rglob("*")
+                    if path.is_file()
+                    and not path.name.startswith(".tmp")
+                    and path.relative_to(top).parts[0] != "tree"
+                ]
+                if ref.branch is not None:
+                    references = Path(self.root.path(ref.location), "_refs")
+                    files += [path for path in references.rglob("*") if path.is_file()]
                 sync_tree(files, self.root.uri, missing_ok=True, visible=True)
             except OSError as error:
                 raise StorageUnknown(

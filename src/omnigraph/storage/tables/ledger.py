@@ -7,7 +7,6 @@ The writer holds the lease, reads the change back, and withdraws it if it is inc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -19,7 +18,9 @@ from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph.errors import Conflict, OmniGraphError
+from omnigraph.storage.durable import exists
 from omnigraph.storage.lance_format.files import Damaged, NewFile
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.read_back import check_added_files, check_staged_files, check_version
 from omnigraph.storage.tables.built_writes import create_built, note_written, rows_in_memory
 from omnigraph.storage.tables.datasets import Datasets
@@ -394,7 +395,8 @@ class Ledger(LedgerReader):
             ):
                 names.append(fragment.deletion_file.path(fragment.id))
         top = self._datasets.root.path(self.ref.path)
-        names = [n for n in names if n not in self._staged and os.path.exists(f"{top}/{n}")]
+        with storage_call("read", self.ref.path):
+            names = [n for n in names if n not in self._staged and exists(f"{top}/{n}")]
         self._staged.clear()
         for version in range(self._synced + 1, self.version + 1):
             names += self._version_files.pop(version, []) or self._datasets.version_files(

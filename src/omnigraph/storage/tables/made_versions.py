@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from lance import LanceDataset, LanceOperation
 
 from omnigraph.errors import OmniGraphError
+from omnigraph.storage.durable import exists
 from omnigraph.storage.lance_format.files import Damaged
+from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import branch_file
 from omnigraph.storage.read_back import check_added_files, check_version, expand, set_aside
 from omnigraph.storage.tables.datasets import Datasets
@@ -57,8 +58,9 @@ def note_made(
     files = () if made_by is None else new_files(made_by.operation)
     if datasets.root.is_local:
         top = datasets.root.path(ref.path)
-        # Files of a branch may be in the directory of its parent.
-        names = [f.name for f in expand(top, files) if Path(top, f.name).exists()]
+        with storage_call("read", ref.path):
+            # Files of a branch may be in the directory of its parent.
+            names = [f.name for f in expand(top, files) if exists(f"{top}/{f.name}")]
     else:
         has_blobs = any(map(is_stored_blob, dataset.schema))
         names = [f.name for f in files if has_blobs or not is_blob_folder(f)]
