@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import sys
 
 import lance
 import pyarrow as pa
@@ -28,6 +31,7 @@ from omnigraph.errors import (
     SchemaChanging,
     StorageMissing,
     StorageUnavailable,
+    StorageUnknown,
     VersionMismatch,
 )
 from omnigraph.storage.tables.types import CommittedTable, TableRef
@@ -422,6 +426,49 @@ def test_copies_that_cannot_be_removed_do_not_fail_the_delete(graph, path, monke
     graph.branches.create("b")
     graph.append(people(dee=4), branch="b")
     assert names(graph, "b") == ["ann", "bo", "dee"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which file is synced")
+def test_a_deletion_that_is_not_on_the_disk_is_not_acknowledged(graph, path, monkeypatch):
+    """A crash of the machine could bring the branch back."""
+    graph = Graph.open(path, durability="disk")
+    graph.branches.create("b")
+    real = os.fsync
+
+    def failing(descriptor):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("__manifest/_refs/branches"):
+            raise OSError(errno.EIO, "the disk failed")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(StorageUnknown, match="may not be on the disk"):
+        graph.branches.delete("b")
+    monkeypatch.undo()
+    assert graph.branches.list() == ["main"]
+
+
+def test_a_reference_that_lance_leaves_out_is_an_error(graph, path, monkeypatch):
+    """Lance lists no reference that it cannot look at."""
+    graph.branches.create("b")
+    branches = type(lance.dataset(str(path / "__manifest")).branches)
+    monkeypatch.setattr(branches, "list", lambda self: {})
+    with pytest.raises(StorageUnavailable, match="a reference cannot be read"):
+        graph.branches.list()
+    monkeypatch.undo()
+    assert graph.branches.list() == ["main", "b"]
+
+
+def test_a_graph_that_cannot_be_looked_at_is_not_missing(graph, path, monkeypatch):
+    real = os.stat
+
+    def failing(file, *args, **kwargs):
+        if str(file) == str(path):
+            raise OSError(errno.EIO, "the disk failed")
+        return real(file, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(StorageUnavailable):
+        Graph.open(path, mode="r")
 
 
 # -- what crashes leave -----------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.crash.scenarios import Scenario
-from tests.crash.steps import Step
+from tests.crash.steps import SYNCS, Step
 from tests.faults import seccomp
 from tests.faults.enumeration import (
     CODES,
@@ -91,6 +91,29 @@ def one_of_all_kinds(
         seen[case[1].call] += 1
         rounds.append((seen[case[1].call], case))
     return [case for _, case in sorted(rounds, key=lambda turn: turn[0])]
+
+
+@pytest.mark.xdist_group("failing-calls")
+@pytest.mark.parametrize(
+    ("name", "call", "folder"),
+    [
+        ("create a branch", "fsync", "__manifest/tree/feat/_versions"),
+        ("delete a branch", "fsync", "__manifest/_refs/branches"),
+        ("mutate", "newfstatat", "__manifest/_transactions"),
+    ],
+)
+def test_a_reference_is_synced_twice_and_a_look_after_the_publish_changes_no_answer(
+    runs: Enumeration, name: str, call: str, folder: str
+):
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
+    actual = runs.ready(scenario, reading=call not in SYNCS)
+    cases = [
+        (number, step, errno.EIO)
+        for number, step in enumerate(actual.steps)
+        if step.call == call and f"{step.paths[0]}/".startswith(f"{folder}/")
+    ]
+    assert cases
+    judged(runs, actual, cases)
 
 
 def test_every_kind_of_writer_and_of_call_is_there():
