@@ -93,4 +93,7 @@ def test_a_server_may_die_at_any_request_of_an_apply(s3, family, kind):
         at += 1
     assert bucket.check_record() == "converged"
     print(f"{kind}: {at - 1} requests")
-    assert list(dict.fromkeys(seen)) == ["none", "lost", "converged"]
+    # On a busy machine a renewal of the lock may be among the requests of one run and not of the
+    # next, which then ends before it can die after its record has ended.
+    order = list(dict.fromkeys(seen))
+    assert order in (["none", "lost"], ["none", "lost", "converged"])
