@@ -143,11 +143,15 @@ class FailingCalls:
     def _changed_in(self, folder: str, before: list[Step]) -> set[str]:
         """What was created in a directory, or removed, since it was last synced."""
         names: set[str] = set()
+        synced: set[str] = set()
         for step in before:
             if self._syncs(step, folder):
+                synced |= names
                 names.clear()
             elif step.call not in SYNCS:
-                names |= {name for name in step.paths if str(PurePosixPath(name).parent) == folder}
+                own = {name for name in step.paths if str(PurePosixPath(name).parent) == folder}
+                # Directories are also made where they exist.
+                names |= own - synced if step.call.startswith("mkdir") else own
         return names
 
     def _has_named_rows(self, name: str) -> bool:
