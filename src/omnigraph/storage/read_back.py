@@ -194,7 +194,8 @@ def set_aside_unreadable(datasets: Datasets, ref: TableRef, head: int, floor: in
     """
     while datasets.root.is_local and head > floor:
         try:
-            check_version_file(datasets.root.path(ref.version_path(head)))
+            with storage_call("read", ref.path):
+                check_version_file(datasets.root.path(ref.version_path(head)))
             return head
         except Damaged as damaged:
             if damaged.unreadable_version:
