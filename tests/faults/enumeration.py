@@ -160,8 +160,8 @@ class Enumeration:
 
     def ready(self, scenario: Scenario, *, reading: bool = False) -> Enumerated:
         """Build the graph and see what the operation does when nothing fails."""
-        folder = self._folder / f"{scenario.name.replace(' ', '-')}{'-reads' if reading else ''}"
-        folder.mkdir()
+        name = f"{scenario.name.replace(' ', '-')}{'-reads' if reading else ''}-"
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         root = folder / "graph"
         self._end_victim()
         scenario.build(root, self._family("victims"))
@@ -210,7 +210,8 @@ class Enumeration:
         seen = self._look(actual, "reader", disk, functools.partial(victims.reader, looks))
         faults += judge_answer(actual, code, ending, seen)
         unsynced = run.calls.unsynced()
-        if ending.error is None and unsynced is not None and not may_come_back(root, unsynced):
+        is_safe = unsynced is None or may_come_back(root, unsynced, run.calls.changed)
+        if ending.error is None and not is_safe:
             faults.append((Outcome.UNSYNCED, f"{unsynced} was not synced"))
         run.calls.ignore()
         if retries:
@@ -366,14 +367,15 @@ def _good(ending: Ending, reached: bool) -> Outcome:
     return Outcome.PENDING if ending.may_be_applied else Outcome.BEFORE
 
 
-def may_come_back(root: Path, folder: str) -> bool:
+def may_come_back(root: Path, folder: str, changed: set[str]) -> bool:
     """Whether what was removed from a directory does no harm if a crash brings it back.
 
     Whoever finds a sidecar sees that it is done, and whoever finds the lock of a schema apply with
     its mark, but without a lease, removes it. A record of removed versions only becomes shorter at
     the end of a cleanup. A removal that was announced is finished by the next writer.
     """
-    if any((root / FOLDER).glob("*.cleanup")):
+    is_removal = bool(changed) and not any((root / n).exists() for n in changed - {HISTORY})
+    if is_removal and any((root / FOLDER).glob("*.cleanup")):
         return True
     if folder == f"{MANIFEST}/_refs/branches":
         return (root / MARK).exists()

@@ -121,6 +121,12 @@ class FailingCalls:
         is_repeated = any(self._syncs(step, path) for step in self.steps[at + 1 :])
         return path if not is_repeated and self._is_used(path, self.steps[:at]) else None
 
+    @property
+    def changed(self) -> set[str]:
+        """What changed in the directory whose sync failed, since it was last synced."""
+        assert self.failed is not None
+        return self._changed_in(self.failed.paths[0], self.steps[: self.steps.index(self.failed)])
+
     @staticmethod
     def _syncs(step: Step, path: str) -> bool:
         return step.call in SYNCS and step.paths == (path,)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from omnigraph.records import dataclass
-from omnigraph.storage.durable import exists, sync_directory, sync_file
+from omnigraph.storage.durable import sync_directory, sync_file
 from omnigraph.storage.objects.failures import storage_call
 from omnigraph.storage.objects.paths import (
     OnLink,
@@ -72,8 +72,7 @@ class LocalObjects:
         # Directories whose entry in their parent is on disk.
         self._synced_folders: set[Path] = set()
         with storage_call("open", root.uri):
-            # A directory that cannot be looked at would be taken for one that is in the way.
-            if not exists(root.uri) or not os.path.isdir(root.uri):
+            if root.is_missing():
                 os.makedirs(root.uri, exist_ok=True)
 
     # -- reading -------------------------------------------------------------------------
