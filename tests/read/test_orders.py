@@ -26,7 +26,7 @@ from omnigraph.read import blocks, legs
 from omnigraph.read.frame import Frame
 from omnigraph.read.limits import Limits, ResourceGuard
 from omnigraph.read.run import Run
-from omnigraph.topology import edges
+from omnigraph.topology import adjacency
 from tests.read.naive import Data, answer
 from tests.read.test_agreement import compare, rows_of, traversal
 from tests.read.world import check, read_back
@@ -228,9 +228,9 @@ def planned(random: Random) -> Iterator[None]:
         patch.setattr(legs, "_WORTH_IT", random.choice([0.0, 0.9, 2.0]))
         patch.setattr(legs, "FEW_STARTS", random.choice([0, 4_096]))
         patch.setattr(blocks, "ROWS", random.choice([1, 7, 1 << 20]))
-        patch.setattr(edges, "_FEW_NEIGHBOURS", random.choice([0, 4]))
-        patch.setattr(edges, "_FEW_TESTS", random.choice([0, 4_096]))
-        patch.setattr(edges, "_MOST_BITS", random.choice([0, 1 << 28]))
+        patch.setattr(adjacency, "_FEW_NEIGHBOURS", random.choice([0, 4]))
+        patch.setattr(adjacency, "_FEW_TESTS", random.choice([0, 4_096]))
+        patch.setattr(adjacency, "_MOST_BITS", random.choice([0, 1 << 28]))
         yield
 
 
@@ -299,7 +299,7 @@ def test_blocks_of_an_intersection_have_the_rows_of_the_leading_side(graph, monk
     lives = run.edges("Lives").index().adjacency("in").degrees(ends)
     monkeypatch.setattr(legs, "FEW_STARTS", 0)
     monkeypatch.setattr(legs, "_WORTH_IT", 2.0)
-    monkeypatch.setattr(edges, "_FEW_NEIGHBOURS", 1)
+    monkeypatch.setattr(adjacency, "_FEW_NEIGHBOURS", 1)
     # An edge is followed in each case, and the other one is tested.
     led_by_knows, led_by_lives = FOLLOW + NARROW_TEST, FOLLOW + TEST
     expected = np.where(knows * led_by_knows <= lives * led_by_lives, knows, lives)

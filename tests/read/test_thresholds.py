@@ -14,8 +14,10 @@ from omnigraph.read import (
     aggregate,
     blocks,
     engine,
+    frame,
     legs,
     order,
+    pull,
     reach,
     run,
     searches,
@@ -23,14 +25,29 @@ from omnigraph.read import (
     threads,
 )
 from omnigraph.read.search import text
+from omnigraph.topology import adjacency, edges
 from tests.read.generate import make_question
 from tests.read.test_agreement import states
 from tests.sampling import rotating
 
 QUESTIONS = 300
+OPPOSITE = {edges.OUT: edges.IN, edges.IN: edges.OUT, edges.BOTH: edges.BOTH}
 
 VARIANTS = {
     "rows are merged at once": {(run, "_FEW"): 0},
+    "hops are pulled": {
+        (run, "_FEW"): 0,
+        (pull, "_FEW_EDGES"): 0,
+        (pull, "_PUSH_COST"): 10**9,
+        (adjacency, "_PIECE"): 3,
+        (edges.EdgeIndex, "reverse"): lambda index, along: index.adjacency(OPPOSITE[along]),
+    },
+    "neighbours are copied, and equal rows are sorted": {
+        (run, "_FEW"): 0,
+        (adjacency, "_FEW_LISTS"): 1,
+        (frame, "_SPARSE"): 0,
+    },
+    "equal rows are counted": {(run, "_FEW"): 0, (frame, "_SPARSE"): 10**9},
     "little is held": {(run, "_FEW"): 0, (sources, "_SMALL"): 0, (sources, "_MOST_LOOKUPS"): 2},
     "nothing is held": {
         (sources, "_SMALL"): 0,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.topology import edges as adjacencies
-from omnigraph.topology.edges import Adjacency, EdgeAdjacency, spread
+from omnigraph.topology import adjacency as adjacencies
+from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency, spread
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40)
 SOURCES = st.lists(st.integers(0, 15), max_size=12)
@@ -33,6 +33,35 @@ def test_neighbours_come_once_and_in_order(pairs, sources):
     assert actual == [(i, t) for i, s in enumerate(sources) for t in neighbours(pairs, s)]
     degrees = adjacency.degrees(np.array(sources, np.int32)).tolist()
     assert degrees == [len(neighbours(pairs, s)) for s in sources]
+
+
+@pytest.mark.parametrize("few", [1, 10**9])
+@given(PAIRS, SOURCES)
+def test_neighbours_are_copied_or_taken_by_their_indices(few, pairs, sources):
+    """Consecutive sources among them, whose neighbours are a slice."""
+    adjacency = Adjacency.of(*ends(pairs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adjacencies, "_FEW_LISTS", few)
+        for given_sources in (sources, sorted(sources), range(3, 12)):
+            numbers = np.array(given_sources, np.int32)
+            targets = adjacency.targets_of(numbers, adjacency.degrees(numbers))
+            assert targets.dtype == np.int32
+            assert targets.tolist() == [t for s in given_sources for t in neighbours(pairs, s)]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 10**6])
+@given(PAIRS, st.lists(st.integers(-(2**40), 2**40), min_size=10, max_size=10))
+def test_sums_of_the_weights_of_neighbours(piece, pairs, weights):
+    adjacency = Adjacency.of(*ends(pairs))
+    assert adjacency.reach == max((dst for _, dst in pairs), default=-1) + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adjacencies, "_PIECE", piece)
+        pieces = list(adjacency.pieces())
+    sources = len(adjacency.offsets) - 1
+    assert [n for begin, end in pieces for n in range(begin, end)] == list(range(sources))
+    sums = [adjacency.sums_of(np.array(weights), begin, end) for begin, end in pieces]
+    expected = [sum(weights[t] for t in neighbours(pairs, s)) for s in range(sources)]
+    assert np.concatenate(sums).tolist() == expected
 
 
 @given(targets=st.dictionaries(st.integers(0, 9), st.integers(0, 9)), sources=SOURCES)

@@ -14,7 +14,7 @@ from omnigraph import Graph
 from omnigraph.storage.objects.derived import FOLDER, DerivedFiles
 from omnigraph.storage.tables.table import Table
 from omnigraph.topology import measures, persisted
-from omnigraph.topology.edges import Adjacency
+from omnigraph.topology.adjacency import Adjacency
 from tests.topology.conftest import add, join
 
 TEXT = """query q() { match { $a: Person $a knows $b } return { $a.name, $b.name } }"""

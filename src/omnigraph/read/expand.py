@@ -16,7 +16,7 @@ from omnigraph.read.reach import Reached, Step, reach
 from omnigraph.read.sources import EdgeSource, plain
 from omnigraph.read.traversal_cost import TraversalMode
 from omnigraph.read.values import keeps
-from omnigraph.topology.edges import Adjacency, owners_of, spread
+from omnigraph.topology.adjacency import Adjacency, owners_of, spread
 from omnigraph.topology.sets import among, distinct
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def expand(run: Run, step: Expand, frame: Frame, live: frozenset[str], *, weight
         return _only_targets(run, step, before, traversal, starts)
     owners, targets = traversal.reachable(starts)
     run.guard.check()
-    kept = _selected(run, step, traversal.is_complete, targets)
+    kept = selected(run, step, traversal.is_complete, targets)
     if kept is not None:
         owners, targets = owners.take(kept), targets.take(kept)
     if not is_needed:
@@ -189,7 +189,7 @@ def _only_targets(
     targets, counts = traversal.targets(starts)
     weights = None if frame.weights is None else np.repeat(frame.weights, counts)
     run.guard.check()
-    kept = _selected(run, step, traversal.is_complete, targets)
+    kept = selected(run, step, traversal.is_complete, targets)
     if kept is not None:
         targets = targets.take(kept)
         weights = None if weights is None else weights.take(kept)
@@ -216,7 +216,7 @@ def counted(frame: Frame, counts: Ints, *, weighted: bool) -> Frame:
     return Frame(kept.rows, kept.nodes, kept.edges, kept.values, weights)
 
 
-def _selected(
+def selected(
     run: Run, step: Expand | Intersect, is_complete: bool, targets: Numbers
 ) -> Ints | None:
     """The indices of targets that exist and pass the step's filters; ``None`` if all do."""
@@ -251,7 +251,7 @@ def _expand_edges(
     owners, targets, rows = traversal.edges(starts)
     run.guard.hold(len(owners) * (frame.width + 16))
     run.guard.check()
-    kept = _selected(run, step, traversal.is_complete, targets)
+    kept = selected(run, step, traversal.is_complete, targets)
     if kept is not None:
         owners, targets, rows = owners.take(kept), targets.take(kept), rows.take(kept)
     result = frame.take(owners)
@@ -332,7 +332,7 @@ def intersect(
         owners = np.concatenate([piece[0] for piece in pieces])
         targets = np.concatenate([piece[1] for piece in pieces])
     is_complete = any(traversal.is_complete for traversal, _ in begun)
-    kept_targets = _selected(run, step, is_complete, targets)
+    kept_targets = selected(run, step, is_complete, targets)
     if kept_targets is not None:
         owners, targets = owners.take(kept_targets), targets.take(kept_targets)
     if step.dst not in live:

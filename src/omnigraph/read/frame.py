@@ -18,10 +18,13 @@ import pyarrow as pa
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.values.numpy_view import arrow_view
 from omnigraph.records import dataclass
+from omnigraph.topology.sets import without_repeats
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+# So few numbers, in the greatest of them, are sorted to find the equal ones, instead of counted.
+_SPARSE = 2
 
 
 @dataclass(slots=True)
@@ -131,7 +134,12 @@ def repeat_indices(weights: Ints, size: int) -> Iterator[Ints]:
 def _grouped(
     numbers: Numbers, weights: Ints | None, *, weighted: bool
 ) -> tuple[Numbers, Ints | None]:
-    """The distinct numbers in order, each with the sum of its weights."""
+    """The distinct numbers in order, each with the sum of its weights.
+
+    Numbers are repeated instead if few of them are equal, because weights have a cost, too.
+    """
+    if (weights is None or not weighted) and len(numbers) * _SPARSE < int(numbers.max()):
+        return _sorted(numbers, weighted=weighted)
     if not weighted:
         seen = np.zeros(int(numbers.max()) + 1, bool)
         seen[numbers] = True
@@ -140,6 +148,18 @@ def _grouped(
     # Far faster on flags than on numbers.
     kept = np.flatnonzero(counts > 0)
     return kept.astype(np.int32), counts[kept]
+
+
+def _sorted(numbers: Numbers, *, weighted: bool) -> tuple[Numbers, Ints | None]:
+    """``_grouped`` for few numbers of a large range."""
+    ordered = np.sort(numbers)
+    if not weighted:
+        return without_repeats(ordered), None
+    ends = np.flatnonzero(ordered[1:] != ordered[:-1])
+    if len(ends) * 4 >= len(ordered) * 3:
+        return ordered, None
+    ends = np.append(ends, len(ordered) - 1)
+    return ordered.take(ends), np.diff(ends, prepend=-1)
 
 
 _EXACT = 2.0**53

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from omnigraph.read.frame import Frame, Ints, Mask, Numbers
     from omnigraph.read.run import Run
     from omnigraph.read.sources import EdgeSource
-    from omnigraph.topology.edges import Adjacency
+    from omnigraph.topology.adjacency import Adjacency
 
 # One leg leads all rows unless leading each row by its cheapest one costs this share of it at most:
 # rows that are led by one leg are followed in their order, without being picked.

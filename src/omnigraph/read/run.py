@@ -38,6 +38,7 @@ from omnigraph.read.expand import connect, counted, expand, intersect
 from omnigraph.read.frame import Frame, Ints, Mask, Numbers, product, sums
 from omnigraph.read.gate import GATE
 from omnigraph.read.limits import ResourceGuard
+from omnigraph.read.pull import pull
 from omnigraph.read.scan import scan
 from omnigraph.read.sources import EdgeSource, NodeSource
 from omnigraph.read.tables import SnapshotTables
@@ -240,11 +241,15 @@ class Run(SnapshotTables, EvalContext):
             self._running.append(report)
             report.seconds -= time.perf_counter()
             report.storage -= self.reads()
-        pieces = None
+        pieces = pulled = None
         if frame.rows > 1 and not is_block:
-            pieces = blocks.step_blocks(self, step, frame, live)
+            pulled = pull(self, step, frame, live, weighted=weighted)
+            if pulled is None:
+                pieces = blocks.step_blocks(self, step, frame, live)
         after = frame
-        if pieces is None:
+        if pulled is not None:
+            after = pulled
+        elif pieces is None:
             match step:
                 case NodeScan():
                     after = self._scan(step, frame, live)

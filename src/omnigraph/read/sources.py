@@ -21,8 +21,9 @@ from omnigraph.read.frame import Ints, Mask, Numbers
 from omnigraph.read.gate import GATE
 from omnigraph.read.traversal_cost import TraversalChoice, TraversalSettings, choose
 from omnigraph.storage.tables.types import TableVersion
+from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency
 from omnigraph.topology.cache import Codes, one_array
-from omnigraph.topology.edges import Adjacency, EdgeAdjacency, EdgeIndex
+from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.nodes import Ids, NodeIndex
 
 if TYPE_CHECKING:

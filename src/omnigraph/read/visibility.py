@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from omnigraph.read.frame import Ints, Mask, Numbers
     from omnigraph.read.limits import Check
     from omnigraph.storage.tables.search import RowIds
-    from omnigraph.topology.edges import EdgeAdjacency
+    from omnigraph.topology.adjacency import EdgeAdjacency
 
 
 class VisibleNodes:

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from omnigraph.lang.fnv import fnv1a_64
 from omnigraph.lang.values.numpy_view import numpy_view
-from omnigraph.topology.edges import BOTH, IN, OUT, Adjacency, EdgeIndex, StoredAdjacency
+from omnigraph.topology.adjacency import Adjacency
+from omnigraph.topology.edges import BOTH, IN, OUT, EdgeIndex, StoredAdjacency
 from omnigraph.topology.measures import Measures
 from omnigraph.topology.nodes import Ids, Numbers
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer]
 Mask = npt.NDArray[np.bool_]
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 def distinct(values: Integers) -> Ints:
@@ -19,7 +22,7 @@ def distinct(values: Integers) -> Ints:
     return without_repeats(np.sort(values))
 
 
-def without_repeats(ordered: Ints) -> Ints:
+def without_repeats(ordered: npt.NDArray[_Integer]) -> npt.NDArray[_Integer]:
     """A sorted array without repeated values."""
     if len(ordered) < 2:
         return ordered

@@ -18,8 +18,9 @@ import pyarrow as pa
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.numpy_view import numpy_view
 from omnigraph.plan.arrow import ArrowVisitor
+from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency, offsets_of
 from omnigraph.topology.cache import TableCache, one_array
-from omnigraph.topology.edges import BOTH, IN, OUT, Adjacency, EdgeAdjacency, EdgeIndex, offsets_of
+from omnigraph.topology.edges import BOTH, IN, OUT, EdgeIndex
 from omnigraph.topology.nodes import NodeIndex, Numbers
 from omnigraph.topology.sets import Integers, Mask
 
