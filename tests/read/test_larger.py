@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from omnigraph import Graph
 from omnigraph.errors import InputError, LimitExceeded, MemoryExceeded
-from omnigraph.read import sources
+from omnigraph.read import frame, sources
 from omnigraph.read.frame import Frame
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.nodes import NodeIndex
@@ -107,6 +109,64 @@ def test_a_total_beyond_64_bits_is_refused_where_each_row_fits():
     with pytest.raises(LimitExceeded):
         Frame(600, weights=many).merged(weighted=True)
     assert Frame(600, weights=many // 2**20).total().tolist() == [600 * 2**42]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("sparse", [0, 10**9])
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60))
+def test_equal_rows_are_merged_by_sorting_or_counting(sparse, weighted, numbers):
+    """Few repeated numbers may stay, in order, but only if they are not weighted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frame, "_SPARSE", sparse)
+        rows = Frame(len(numbers), {"a": np.array(numbers, np.int32)}).merged(weighted=weighted)
+    merged = rows.nodes["a"]
+    assert (rows.rows, merged.dtype) == (len(merged), np.int32)
+    assert merged.tolist() == sorted(merged.tolist())
+    if weighted:
+        assert np.repeat(merged, rows.counts()).tolist() == sorted(numbers)
+        assert rows.weights is None or len(set(merged.tolist())) == len(merged)
+    else:
+        assert merged.tolist() == sorted(set(numbers))
+
+
+def test_conditions_on_few_texts_are_evaluated_once_for_each(tmp_path, monkeypatch):
+    """Of 25,000 nodes with seven cities, nulls and empty texts among them."""
+    cities = [None, "", "Bern", "bern", "Köln", "Bernau", "x"]
+    with Graph.init(tmp_path / "g.omni", "node C { name: String @key  city: String? }") as graph:
+        names = [f"{n:05}" for n in range(25_000)]
+        graph.load({"C": pa.table({"name": names, "city": [cities[n % 7] for n in range(25_000)]})})
+
+        def names_where(condition):
+            text = (
+                f"query q($in: [String]) {{ match {{ $c: C {condition} }} return {{ $c.name }} }}"
+            )
+            rows = graph.query(text, "q", {"in": ["Bern", "", "elsewhere"]}).to_arrow()
+            return sorted(rows["c.name"].to_pylist())
+
+        expected = {
+            "$c.city in $in": {1, 2},
+            "not ($c.city in $in)": {3, 4, 5, 6},
+            '$c.city contains "ern"': {2, 3, 5},
+            'not ($c.city contains "ern")': {1, 4, 6},
+            '$c.city starts_with "Bern"': {2, 5},
+            '$c.city starts_with ""': {1, 2, 3, 4, 5, 6},
+            '$c.city in $in or $c.city = "x"': {1, 2, 6},
+            "($c.city in $in) is null": {0},
+        }
+        for _ in range(3):  # so that the column is in memory
+            names_where("$c.city in $in")
+        by_codes = []
+        lookup = sources.NodeSource.codes
+        monkeypatch.setattr(
+            sources.NodeSource,
+            "codes",
+            lambda *given: by_codes.append(lookup(*given)) or by_codes[-1],
+        )
+        for condition, kept in expected.items():
+            by_codes.clear()
+            wanted = [name for number, name in enumerate(names) if number % 7 in kept]
+            assert names_where(condition) == wanted, condition
+            assert any(codes is not None for codes in by_codes), condition
 
 
 def test_a_pin_without_a_tag_is_told_apart_by_the_life_of_its_branch(ring):

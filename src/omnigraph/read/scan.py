@@ -16,7 +16,7 @@ from omnigraph.plan.nodes import NodeScan, ReadPlan
 from omnigraph.read.blocks import kept_rows
 from omnigraph.read.frame import Frame
 from omnigraph.read.sources import ID, NodeSource
-from omnigraph.read.values import is_text_equality
+from omnigraph.read.values import compared_text
 from omnigraph.topology.nodes import NodeIndex
 
 if TYPE_CHECKING:
@@ -155,9 +155,10 @@ def _short_first(
 
 
 def _is_short(source: NodeSource, condition: typed.TypedExpr) -> bool:
+    text = compared_text(condition)
+    if text is not None:
+        return source.has_few_values(text.name)
     columns = [part for part in typed.walk(condition) if isinstance(part, typed.Column)]
-    if is_text_equality(condition):
-        return source.has_few_values(columns[0].name)
     return all(column.type.scalar.is_numeric and not column.type.is_list for column in columns)
 
 

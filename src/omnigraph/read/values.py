@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
+from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
 from omnigraph.plan.arrow import ArrowVisitor
@@ -124,15 +125,36 @@ def _compares_numbers(left: typed.TypedExpr, right: typed.Constant) -> bool:
     )
 
 
-def is_text_equality(expr: typed.TypedExpr) -> bool:
-    """Whether a condition compares a text column with a constant, for equality."""
-    return (
-        isinstance(expr, typed.Compare)
-        and expr.op in (typed.Relation.EQ, typed.Relation.NE)
-        and isinstance(expr.left, typed.Column)
-        and isinstance(expr.right, typed.Constant)
-        and isinstance(expr.right.value, str)
-    )
+def compared_text(expr: typed.TypedExpr) -> typed.Column | None:
+    """The text column that a condition compares with constants; ``None`` for other conditions."""
+    match expr:
+        case typed.Compare(
+            op=typed.Relation.EQ | typed.Relation.NE,
+            left=typed.Column() as column,
+            right=typed.Constant(value=str()),
+        ):
+            return column
+        case typed.Membership(item=typed.Column() as column, options=typed.Constant(value=tuple())):
+            is_text = column.type.scalar is Scalar.STRING and not column.type.is_list
+            return column if is_text else None
+        case typed.Substring(text=typed.Column() as column, part=typed.Constant()):
+            return column
+        case typed.StartsWith(text=typed.Column() as column, prefix=typed.Constant()):
+            return column
+    return None
+
+
+class _OfValues(ArrowVisitor):
+    """Evaluates conditions on one column for some values of it."""
+
+    unsupported = "is not a condition on one column"
+
+    def __init__(self, values: pa.Array, *, exact: bool) -> None:
+        super().__init__(exact=exact)
+        self._values = values
+
+    def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
+        return self._values
 
 
 class _Values(ArrowVisitor):
@@ -153,7 +175,7 @@ class _Values(ArrowVisitor):
             if not values.null_count:
                 # NumPy takes a tenth of Arrow's time.
                 return arrow_view(_RELATIONS[expr.op](numpy_view(values), right.value))
-        if is_text_equality(expr):
+        if compared_text(expr) is not None:
             codes = self._context.codes(self._frame, left, few=True)
             if codes is not None:
                 code = codes.code_of(self.visit(right))
@@ -176,6 +198,30 @@ class _Values(ArrowVisitor):
                 same = (a.codes == b.codes) == is_equal
                 return arrow_view(same, unknown if unknown.any() else None)
         return super().visit_Compare(expr)
+
+    def visit_Membership(self, expr: typed.Membership) -> Any:  # noqa: N802
+        truth = self._by_codes(expr)
+        return super().visit_Membership(expr) if truth is None else truth
+
+    def visit_Substring(self, expr: typed.Substring) -> Any:  # noqa: N802
+        truth = self._by_codes(expr)
+        return super().visit_Substring(expr) if truth is None else truth
+
+    def visit_StartsWith(self, expr: typed.StartsWith) -> Any:  # noqa: N802
+        truth = self._by_codes(expr)
+        return super().visit_StartsWith(expr) if truth is None else truth
+
+    def _by_codes(self, expr: typed.Condition) -> pa.Array | None:
+        """A condition on a text column, evaluated once for each distinct value if these are few."""
+        column = compared_text(expr)
+        codes = None if column is None else self._context.codes(self._frame, column, few=True)
+        if codes is None:
+            return None
+        truth = _OfValues(codes.values, exact=self._exact).visit(expr)
+        if isinstance(truth, pa.Scalar):
+            return pa.repeat(truth, self._frame.rows)
+        is_null = numpy_view(truth.is_null()).take(codes.codes) if truth.null_count else None
+        return arrow_view(numpy_view(truth.fill_null(False)).take(codes.codes), is_null)
 
     def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
         return self._context.column(self._frame, expr.variable, expr.name)
