@@ -315,7 +315,7 @@ def several_threads(location: Path, bound: Bound, given: list[Params]) -> bool:
     """Each row by several threads, and the bounds of the large ones."""
     # Long enough that every thread has several turns.
     holds = threads(location, given, SMALL, 512, SMALL_TARGET)
-    for row, repeats in ((LARGE, 32), (LARGER, 8)):
+    for row, repeats in ((LARGE, 128), (LARGER, 32)):
         holds &= threads(location, given[:4], row, repeats, LARGE_TARGET)
         print(threads_of_numpy(bound, given[:4], row, repeats))
         print(processes(location, given[:4], row, repeats))

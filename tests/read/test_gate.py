@@ -10,8 +10,9 @@ import pytest
 
 from omnigraph import Graph
 from omnigraph.api.handle import Handle
-from omnigraph.read import gate
+from omnigraph.read import gate, slots
 from omnigraph.read.gate import GATE
+from omnigraph.read.slots import QuerySlots, SlotRequest
 
 
 def test_the_gate_is_free_after_its_block_whatever_happens():
@@ -62,7 +63,7 @@ def test_a_long_query_releases_the_gate(monkeypatch):
 
 
 def test_a_query_that_waits_too_long_runs_without_the_gate(monkeypatch):
-    monkeypatch.setattr(gate, "_PATIENCE", 0.0)
+    monkeypatch.setattr(slots, "_PATIENCE", 0.0)
     done = []
 
     def other():
@@ -82,6 +83,7 @@ class Querying:
     """A thread that runs a query whenever it is told to, and lets it end when it is told to."""
 
     def __init__(self) -> None:
+        self.is_large = False
         self._tasks, self._ends = SimpleQueue(), SimpleQueue()
         self.admitted, self.ended = SimpleQueue(), SimpleQueue()
         threading.Thread(target=self._run, daemon=True).start()
@@ -89,6 +91,8 @@ class Querying:
     def _run(self) -> None:
         while self._tasks.get():
             with GATE:
+                if self.is_large:
+                    GATE.continue_as_large()
                 self.admitted.put(True)
                 self._ends.get()
             self.ended.put(True)
@@ -117,7 +121,7 @@ class Querying:
 def patient(monkeypatch):
     """Whoever waits, waits until it is its turn; every query of a thread follows the one before."""
     for name in ("_PATIENCE", "_PATIENCE_IN_A_ROW"):
-        monkeypatch.setattr(gate, name, 1000.0)
+        monkeypatch.setattr(slots, name, 1000.0)
     monkeypatch.setattr(gate, "_LONG", 1000.0)
     return monkeypatch
 
@@ -138,14 +142,15 @@ def until(condition):
 
 
 def waiting():
-    return len(GATE._urgent) + len(GATE._in_a_row)
+    return len(GATE.small._urgent) + len(GATE.small._in_a_row)
 
 
 def test_a_thread_keeps_the_gate_for_its_next_query_if_it_runs_them_in_a_row(
     patient, threads_with_queries
 ):
-    for name in ("_RECENT", "_TURN", "_PAUSE"):
-        patient.setattr(gate, name, 1000.0)
+    patient.setattr(gate, "_RECENT", 1000.0)
+    for name in ("_TURN", "_PAUSE"):
+        patient.setattr(slots, name, 1000.0)
     first, second = threads_with_queries
     first.begin()
     first.admitted.get(timeout=30)
@@ -155,21 +160,21 @@ def test_a_thread_keeps_the_gate_for_its_next_query_if_it_runs_them_in_a_row(
     first.query()
     assert second.is_waiting
     assert not GATE.is_free
-    patient.setattr(gate, "_TURN", 0.0)
+    patient.setattr(slots, "_TURN", 0.0)
     first.begin()  # its turn is over: now it waits for the other one
     second.admitted.get(timeout=30)
     assert first.is_waiting
     patient.setattr(gate, "_RECENT", 0.0)
     second.end()
-    patient.setattr(gate, "_PAUSE", 0.0)
+    patient.setattr(slots, "_PAUSE", 0.0)
     first.admitted.get(timeout=30)
     first.end()
     assert GATE.is_free
 
 
 def test_a_kept_gate_passes_on_if_no_query_follows(patient, threads_with_queries):
-    for name in ("_RECENT", "_TURN"):
-        patient.setattr(gate, name, 1000.0)
+    patient.setattr(gate, "_RECENT", 1000.0)
+    patient.setattr(slots, "_TURN", 1000.0)
     first, second = threads_with_queries
     first.begin()
     first.admitted.get(timeout=30)
@@ -182,8 +187,9 @@ def test_a_kept_gate_passes_on_if_no_query_follows(patient, threads_with_queries
 
 
 def test_a_kept_gate_passes_on_at_once_if_its_thread_ends(patient, threads_with_queries):
-    for name in ("_RECENT", "_TURN", "_PAUSE"):
-        patient.setattr(gate, name, 1000.0)
+    patient.setattr(gate, "_RECENT", 1000.0)
+    for name in ("_TURN", "_PAUSE"):
+        patient.setattr(slots, name, 1000.0)
     first, second = threads_with_queries
     first.begin()
     first.admitted.get(timeout=30)
@@ -199,7 +205,7 @@ def test_a_kept_gate_passes_on_at_once_if_its_thread_ends(patient, threads_with_
 
 def test_a_thread_with_one_query_is_admitted_before_those_with_many(patient, threads_with_queries):
     for name in ("_TURN", "_PAUSE"):
-        patient.setattr(gate, name, 1000.0)
+        patient.setattr(slots, name, 1000.0)
     first, second = threads_with_queries
     patient.setattr(gate, "_RECENT", 1000.0)
     first.begin()
@@ -217,13 +223,13 @@ def test_a_thread_with_one_query_is_admitted_before_those_with_many(patient, thr
     second.admitted.get(timeout=30)
     second.end()
     third.close()
-    patient.setattr(gate, "_PAUSE", 0.0)
+    patient.setattr(slots, "_PAUSE", 0.0)
     first.query()
     assert GATE.is_free
 
 
 def test_as_many_large_queries_run_at_a_time_as_there_are_cores(patient):
-    patient.setattr(GATE, "_slots", threading.Semaphore(1))
+    patient.setattr(GATE, "large", QuerySlots(1))
     running, done, order = threading.Event(), threading.Event(), []
 
     def large(name, event):
@@ -248,7 +254,117 @@ def test_as_many_large_queries_run_at_a_time_as_there_are_cores(patient):
     second.join()
     assert order == ["first", "small", "end of first", "second", "end of second"]
     GATE.continue_as_large()  # outside of a query it does nothing
-    assert GATE._slots.acquire(blocking=False)
+    assert GATE.large.is_free
+
+
+@pytest.fixture
+def large_in_a_row(patient, threads_with_queries):
+    """Of two threads that run large queries in a row, the first ended one and keeps the slot."""
+    patient.setattr(GATE, "large", QuerySlots(1))
+    patient.setattr(gate, "_RECENT", 1000.0)
+    for name in ("_TURN", "_PAUSE"):
+        patient.setattr(slots, name, 1000.0)
+    first, second = threads_with_queries
+    first.is_large = second.is_large = True
+    first.begin()
+    first.admitted.get(timeout=30)
+    second.begin()
+    until(lambda: GATE.large._in_a_row)
+    first.end()
+    return first, second
+
+
+def test_a_thread_keeps_its_slot_for_its_next_large_query(patient, large_in_a_row):
+    first, second = large_in_a_row
+    first.begin()
+    first.admitted.get(timeout=30)
+    assert second.is_waiting
+    assert GATE.is_free  # small queries do not wait for it
+    first.end()
+    patient.setattr(slots, "_TURN", 0.0)
+    first.begin()  # its turn is over: now it waits, from the beginning of its query
+    second.admitted.get(timeout=30)
+    assert first.is_waiting
+    assert GATE.is_free
+    second.end()
+    patient.setattr(slots, "_PAUSE", 0.0)
+    first.admitted.get(timeout=30)
+    first.end()
+    assert GATE.large.is_free
+
+
+def test_a_thread_whose_query_was_small_does_not_keep_the_slot_of_large_ones(large_in_a_row):
+    first, second = large_in_a_row
+    first.is_large = False
+    first.query()
+    second.admitted.get(timeout=30)
+    first.begin()
+    first.admitted.get(timeout=30)
+    assert not GATE.is_free
+    first.end()
+    second.end()
+    assert GATE.is_free
+    assert GATE.large.is_free
+
+
+def test_a_kept_slot_of_large_queries_passes_on_if_its_thread_ends(large_in_a_row):
+    first, second = large_in_a_row
+    assert second.is_waiting
+    first.close()
+    second.admitted.get(timeout=30)
+    second.end()
+    assert GATE.large.is_free
+
+
+def test_several_slots_are_kept_and_passed_on_each_by_itself():
+    own, (first, second, third, late) = QuerySlots(2), [SlotRequest() for _ in range(4)]
+    for ticket in (first, second, third):
+        ticket.is_in_a_row = True
+    assert own._join(first, 1.0) is own._join(second, 1.0) is None
+    assert own._join(third, 1.0) is not None
+    own.leave(first, may_keep=True)
+    own.leave(second, may_keep=True)
+    assert list(own._kept) == [first, second]
+    assert own._join(second, 1.01) is None  # goes on in its slot
+    assert own._join(late, 1.01) is None  # takes the one that nobody uses
+    assert not third.has_slot
+    own.leave(late, may_keep=True)  # it runs queries now and then
+    assert third.has_slot
+    own.leave(second, may_keep=True)
+    own.leave(third, may_keep=True)
+    assert own.is_free
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_thread_that_is_interrupted_while_it_waits_needs_no_slot(is_large, is_admitted):
+    own = gate.QueryGate()
+    own.large = QuerySlots(1)
+    given = own.large if is_large else own.small
+    holder = SlotRequest()
+    assert given.enter(holder, 1.0)
+    thread = own._own
+    thread.is_large, thread.until = is_large, (time.perf_counter() if is_large else 0.0)
+
+    class Interrupted:
+        def acquire(self, timeout):
+            if is_admitted:
+                given.leave(holder, may_keep=False)
+            raise KeyboardInterrupt
+
+        def locked(self):
+            return False
+
+    (thread.large if is_large else thread.small).wake = Interrupted()
+    with pytest.raises(KeyboardInterrupt), own:
+        pass
+    if not is_admitted:
+        given.leave(holder, may_keep=False)
+    assert given.is_free
+    with own:
+        assert not own.is_free
+    assert own.small.is_free
+    assert own.large.is_free
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["local", "s3"])
@@ -274,12 +390,12 @@ def test_nobody_waits_at_the_gate_for_the_network(tmp_path, s3_root, monkeypatch
 
 def test_a_thread_that_kept_the_gate_and_comes_back_late_is_admitted_at_once():
     """Its turn is over, but it does not run queries in a row any more: it needs no turn."""
-    own, waiting = gate.QueryGate(), gate._Ticket()
+    own, waiting = gate.QueryGate(), SlotRequest()
     waiting.is_in_a_row = True
-    ticket = own._own.ticket
-    own._holder, own._idle, ticket.turn = ticket, 0.0, -1.0
-    own._in_a_row.append(waiting)
+    ticket, small = own._own.small, own.small
+    small._kept[ticket], small._free, ticket.turn = 0.0, 0, -1.0
+    small._in_a_row.append(waiting)
     with own:
-        assert own._holder is ticket
-        assert list(own._in_a_row) == [waiting]
-    assert own._holder is waiting
+        assert ticket.has_slot
+        assert list(small._in_a_row) == [waiting]
+    assert waiting.has_slot

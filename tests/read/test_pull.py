@@ -174,6 +174,16 @@ def test_sums_that_may_exceed_64_bits_are_pushed_which_reports_them():
     assert pull._summed(_Run(), adjacency, np.array([1, 2**61 + 1, 1])) is None
 
 
+@pytest.mark.parametrize("most", [2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32, 2**33])
+def test_sums_are_exact_where_running_ones_exceed_their_type(most):
+    """One node leads to 1,000 others, and two to the last; the sums of all exceed 32 bits."""
+    src = np.repeat(np.arange(1_000, dtype=np.int32), 2)
+    dst = np.tile(np.arange(2, dtype=np.int32), 1_000)
+    weights = np.array([most, most - 1])
+    sums = pull._summed(_Run(), Adjacency.of(src, dst), weights)
+    assert sums.tolist() == [2 * most - 1] * 1_000 + [0]
+
+
 def test_a_pull_ends_when_the_query_is_cancelled():
     cancel = Cancel()
     cancel.set()

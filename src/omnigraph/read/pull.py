@@ -15,6 +15,7 @@ import numpy as np
 from omnigraph.plan.nodes import Expand
 from omnigraph.read.expand import selected
 from omnigraph.read.frame import Frame, Ints, sums
+from omnigraph.topology.sets import Integers
 
 if TYPE_CHECKING:
     from omnigraph.plan.nodes import PlanStep
@@ -58,7 +59,8 @@ def pull(
     if reached is None:
         return None
     run.note({"pulled": True})
-    kept = np.flatnonzero(reached)
+    # Far faster on flags than on numbers.
+    kept = np.flatnonzero(reached != 0)
     targets = kept.astype(np.int32)
     is_complete = source.has_all_ends or source.is_complete()
     passing = selected(run, step, is_complete, targets)
@@ -81,9 +83,12 @@ def _is_merged(run: Run, step: Expand, frame: Frame, live: frozenset[str]) -> bo
 
 def _summed(run: Run, sources: Adjacency, weights: Ints) -> Ints | None:
     """For each node the sum of the weights of its sources; ``None`` if it may exceed 64 bits."""
-    if int(weights.max(initial=0)) > (2**62) // max(sources.most, 1):
+    most = int(weights.max(initial=0)) * sources.most
+    if most > 2**62:
         return None
-    padded = np.zeros(max(sources.reach, len(weights)), np.int64)
+    # Half as many bytes take half of the time.
+    sum_type = np.int32 if most < 2**31 else np.int64
+    padded: Integers = np.zeros(max(sources.reach, len(weights)), sum_type)
     padded[: len(weights)] = weights
     result = np.empty(len(sources.offsets) - 1, np.int64)
     for begin, end in run.guard.between(sources.pieces()):

@@ -230,22 +230,22 @@ class Adjacency:
         begins = distinct(self.offsets[:-1].searchsorted(firsts)).tolist()
         return itertools.pairwise([*begins, len(self.offsets) - 1])
 
-    def sums_of(self, weights: Ints, begin: int, end: int) -> Ints:
+    def sums_of(self, weights: Integers, begin: int, end: int) -> Integers:
         """For each source of a range the sum of the weights of its neighbours.
 
-        ``weights`` has one for every number below ``reach``. Sums wrap around beyond 64 bits.
+        ``weights`` has one for every number below ``reach``. Sums have their type, and wrap around.
         """
         offsets = self.offsets[begin : end + 1]
         first, last = int(offsets[0]), int(offsets[-1])
         # Arrow takes half of NumPy's time, if it does not check again what ``reach`` says.
         targets = arrow_view(self.targets[first:last])
         taken = numpy_view(pc.take(arrow_view(weights), targets, boundscheck=False))
-        running = np.empty(last - first + 1, np.int64)
+        running = np.empty(last - first + 1, weights.dtype)
         running[0] = 0
         # Far cheaper than ``add.reduceat``, and sources without neighbours need no care.
-        np.cumsum(taken, out=running[1:])
+        np.cumsum(taken, dtype=weights.dtype, out=running[1:])
         ends = running.take(offsets - first)
-        sums: Ints = ends[1:] - ends[:-1]
+        sums: Integers = ends[1:] - ends[:-1]
         return sums
 
     def contains(self, src: Integers, dst: Integers) -> Mask:
