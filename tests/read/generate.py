@@ -200,7 +200,7 @@ class _Writer:
         scope: list[_Variable] = []
         clauses = self.pattern(scope)
         clauses += [self.condition(scope, 2) for _ in range(self._few(0.5, 0.2))]
-        clauses += [self._negation(scope, 2) for _ in range(self._few(0.3, 0.1))]
+        clauses += [self._negation(scope, 2) for _ in range(self._few(0.3, 0.3))]
         if chance(self.random, 0.3):
             self.random.shuffle(clauses)
         if chance(self.random, 0.1) and len(clauses) > 1 and clauses[0].endswith("Aa"):
@@ -288,8 +288,11 @@ class _Writer:
         return f"${variable.name}"
 
     def _negation(self, outer: list[_Variable], depth: int) -> str:
-        """A block whose first clause mentions a variable from around it."""
-        scope = list(outer)
+        """A block whose first clause mentions a variable from around it.
+
+        Its own variables often have the names of those in another block, for any type.
+        """
+        scope, made = list(outer), self._made
         nodes = [v for v in outer if v.is_node]
         first = self._traversal(scope, nodes) if not chance(self.random, 0.2) else None
         clauses = [first or self._about(self.random.choice(nodes), scope)]
@@ -302,6 +305,8 @@ class _Writer:
             clauses.append(self.condition(scope, 1))
         if depth > 1 and chance(self.random, 0.3):
             clauses.append(self._negation(scope, depth - 1))
+        if chance(self.random, 0.7):
+            self._made = made
         return f"not {{ {' '.join(clauses)} }}"
 
     def _about(self, variable: _Variable, scope: list[_Variable]) -> str:
@@ -466,7 +471,7 @@ class _Writer:
 
     def _fresh(self, start: str) -> str:
         self._made += 1
-        return f"{start}{self._made - 1}"
+        return f"{start if chance(self.random, 0.9) else 'v'}{self._made - 1}"
 
 
 def _fits_parameter(value: Any) -> bool:
