@@ -7,15 +7,17 @@ import functools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 
 import pytest
 
 from tests.crash.scenarios import Scenario
-from tests.crash.steps import SYNCS, Step
+from tests.crash.steps import Step
 from tests.faults import seccomp
 from tests.faults.enumeration import (
     CODES,
     GOOD,
+    LOOKS,
     SCENARIOS,
     Enumerated,
     Enumeration,
@@ -100,17 +102,24 @@ def one_of_all_kinds(
         ("create a branch", "fsync", "__manifest/tree/feat/_versions"),
         ("delete a branch", "fsync", "__manifest/_refs/branches"),
         ("mutate", "newfstatat", "__manifest/_transactions"),
+        # Lance makes the reference, and then fails to remove its temporary file.
+        ("create a branch", "unlink", "__manifest/_refs/branches"),
+        # The rows of the load were written before the fork, which must not be made anew.
+        ("shares on a branch", "mkdir", "*/tree/feat/_transactions"),
+        ("shares on a branch", "write", "*/tree/feat/_versions"),
     ],
 )
-def test_a_reference_is_synced_twice_and_a_look_after_the_publish_changes_no_answer(
+def test_a_call_fails_that_once_gave_a_wrong_answer(
     runs: Enumeration, name: str, call: str, folder: str
 ):
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
-    actual = runs.ready(scenario, reading=call not in SYNCS)
+    only_looks = call in LOOKS
+    actual = runs.ready(scenario, reading=only_looks)
     cases = [
-        (number, step, errno.EIO)
+        (number, step, code)
         for number, step in enumerate(actual.steps)
-        if step.call == call and f"{step.paths[0]}/".startswith(f"{folder}/")
+        if step.call == call and fnmatch(f"{step.paths[0]}/", f"{folder}/*")
+        for code in (CODES[:1] if only_looks else CODES)
     ]
     assert cases
     judged(runs, actual, cases)

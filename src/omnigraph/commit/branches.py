@@ -105,7 +105,8 @@ class Branches:
             # Files without a reference were left by a crash.
             store.inline.delete_branch(MANIFEST, branch)
             try:
-                store.inline.create_branch(store.manifest(origin).ref, version, branch)
+                source_ref = store.manifest(origin).ref
+                store.inline.create_branch(source_ref, version, branch, is_new=True)
             except (AlreadyExists, Conflict):
                 # The name was free and we hold the lease, so the branch is ours: the answer of the
                 # store was lost.
@@ -297,6 +298,10 @@ def fork_table(store: GraphStore, pin: Pin, branch: str) -> TableRef:
         return store.inline.create_branch(pin.ref, pin.version, branch)
     except OmniGraphError as error:
         _check_not_owned(store, pin, branch, error)
+        is_taken = isinstance(error, AlreadyExists | Conflict)
+        if not is_taken and store.objects.list(f"{TableRef(pin.location, branch).path}/data"):
+            # They are rows of this write, and the fork of no dead writer was there before them.
+            raise
         reclaim_fork(store, pin.table_key, pin.location, branch)
         return store.inline.create_branch(pin.ref, pin.version, branch)
 

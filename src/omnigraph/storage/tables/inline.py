@@ -179,18 +179,25 @@ class InlineTables:
         """The branches of a dataset by name, in alphabetical order."""
         return read_branches(self._datasets, location, version)
 
-    def create_branch(self, source: TableRef, version: int, name: str) -> TableRef:
+    def create_branch(
+        self, source: TableRef, version: int, name: str, *, is_new: bool = False
+    ) -> TableRef:
         """Fork a dataset at a version.
 
         Inline because a branch is a reference, not a version: it is not read until the graph's
-        manifest pins a table on it.
+        manifest pins a table on it. Only the caller can make a branch that ``is_new``; if it is
+        there after an error, only what Lance does afterwards has failed.
         """
         dataset = self._datasets.open(TableRef(source.location))
         origin = version if source.branch is None else (source.branch, version)
         ref = TableRef(source.location, name)
         try:
-            with lance_call(f"create branch '{name}' of", source.location, writes=True):
-                dataset.create_branch(name, origin)
+            try:
+                with lance_call(f"create branch '{name}' of", source.location, writes=True):
+                    dataset.create_branch(name, origin)
+            except OmniGraphError:
+                if not (is_new and self._is_made(ref, source, version)):
+                    raise
             check_new_fork(self._datasets, ref, version)
         except Damaged as damaged:
             self._remove_fork(ref)
@@ -205,11 +212,28 @@ class InlineTables:
         self._datasets.note_new(ref)
         return ref
 
-    def _remove_fork(self, ref: TableRef) -> None:
-        """Remove a new branch, its reference first."""
+    def _is_made(self, ref: TableRef, source: TableRef, version: int) -> bool:
+        """Whether a branch is there and was made from a version; not if that cannot be seen."""
         assert ref.branch is not None
-        self._datasets.objects.delete(f"{ref.location}/{branch_file(ref.branch)}")
-        self._datasets.objects.delete_prefix(ref.path)
+        with suppress(OmniGraphError):
+            if is_readable_reference(self._datasets, ref):
+                info = self.branches(ref.location).get(ref.branch)
+                return info is not None and (info.parent, info.parent_version) == (
+                    source.branch,
+                    version,
+                )
+        return False
+
+    def _remove_fork(self, ref: TableRef) -> None:
+        """Remove a new branch, its reference first.
+
+        Rows stay: those of a load on Spark were written before the branch.
+        """
+        assert ref.branch is not None
+        objects = self._datasets.objects
+        objects.delete(f"{ref.location}/{branch_file(ref.branch)}")
+        for folder in ("_versions", "_transactions"):
+            objects.delete_prefix(f"{ref.path}/{folder}")
 
     def _remove_strays(self, location: str) -> None:
         """Remove directories that Lance creates under the percent-encoded path of a reference."""
