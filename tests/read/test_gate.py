@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from operator import attrgetter
 from queue import SimpleQueue
 
 import pytest
@@ -12,7 +13,7 @@ from omnigraph import Graph
 from omnigraph.api.handle import Handle
 from omnigraph.read import gate, slots
 from omnigraph.read.gate import GATE
-from omnigraph.read.slots import QuerySlots, SlotRequest
+from omnigraph.read.slots import QuerySlots, SlotUser
 
 
 def test_the_gate_is_free_after_its_block_whatever_happens():
@@ -123,6 +124,7 @@ def patient(monkeypatch):
     for name in ("_PATIENCE", "_PATIENCE_IN_A_ROW"):
         monkeypatch.setattr(slots, name, 1000.0)
     monkeypatch.setattr(gate, "_LONG", 1000.0)
+    monkeypatch.setattr(slots, "_FEW", 1)
     return monkeypatch
 
 
@@ -317,9 +319,9 @@ def test_a_kept_slot_of_large_queries_passes_on_if_its_thread_ends(large_in_a_ro
 
 
 def test_several_slots_are_kept_and_passed_on_each_by_itself():
-    own, (first, second, third, late) = QuerySlots(2), [SlotRequest() for _ in range(4)]
-    for ticket in (first, second, third):
-        ticket.is_in_a_row = True
+    own, (first, second, third, late) = QuerySlots(2), [SlotUser() for _ in range(4)]
+    for user in (first, second, third):
+        user.in_a_row = 9
     assert own._join(first, 1.0) is own._join(second, 1.0) is None
     assert own._join(third, 1.0) is not None
     own.leave(first, may_keep=True)
@@ -327,12 +329,85 @@ def test_several_slots_are_kept_and_passed_on_each_by_itself():
     assert list(own._kept) == [first, second]
     assert own._join(second, 1.01) is None  # goes on in its slot
     assert own._join(late, 1.01) is None  # takes the one that nobody uses
-    assert not third.has_slot
+    assert third not in own
     own.leave(late, may_keep=True)  # it runs queries now and then
-    assert third.has_slot
+    assert third in own
     own.leave(second, may_keep=True)
     own.leave(third, may_keep=True)
     assert own.is_free
+
+
+def test_a_query_asks_for_a_large_slot_once(monkeypatch):
+    """However many steps it has: each time it would wait as long as it is patient."""
+    own, asked = gate.QueryGate(), []
+    own.large = QuerySlots(1)
+    own.large.enter(SlotUser(), 1.0)
+    monkeypatch.setattr(slots, "_PATIENCE", 0.0)
+    enter = own.large.enter
+    monkeypatch.setattr(own.large, "enter", lambda *given: asked.append(enter(*given)))
+    for _ in range(2):  # the second is known to be large from its beginning
+        with own:
+            for _ in range(6):
+                own.continue_as_large()
+        assert asked == [False]
+        asked.clear()
+    assert own.is_free
+
+
+def test_a_thread_waits_shortly_while_no_query_ends(monkeypatch):
+    """Turns are for queries that end; beside long ones a thread goes on without a slot."""
+    own, waiting = QuerySlots(1), SlotUser()
+    waiting.in_a_row = 9
+    monkeypatch.setattr(slots, "_PATIENCE_IN_A_ROW", 1000.0)
+    own.enter(SlotUser(), 1.0)
+    assert not own.enter(waiting, time.perf_counter())
+    assert not own._in_a_row
+
+
+def test_a_thread_keeps_a_slot_only_after_some_queries_in_a_row():
+    own, first, second = QuerySlots(1), SlotUser(), SlotUser()
+    second.in_a_row = 1
+    for in_a_row, keeps in ((slots._FEW - 1, False), (slots._FEW, True)):
+        first.in_a_row = in_a_row
+        assert own._join(first, 1.0) is None
+        assert own._join(second, 1.0) is not None
+        own.leave(first, may_keep=True)
+        assert (first in own._kept) == keeps
+        assert (second in own) != keeps
+        own.drop(second)
+    assert own._kept
+
+
+def test_a_query_that_waits_for_something_else_leaves_both_slots():
+    own = gate.QueryGate()
+    with own:
+        own.leave()
+        assert own.small.is_free
+    with own:
+        own.continue_as_large()
+        assert not own.large.is_free
+        own.leave()
+        assert own.large.is_free
+        own.continue_as_large()  # once is enough
+        assert own.large.is_free
+    assert own.small.is_free
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_slot_that_an_interrupted_thread_still_has_is_used_by_its_next_query(is_large):
+    own = gate.QueryGate()
+    given, user = (own.large, own._own.large) if is_large else (own.small, own._own.small)
+    given.enter(user, 1.0)
+    with own:
+        if is_large:
+            own.continue_as_large()
+        assert user in given
+    assert given.is_free
+    user_of = attrgetter("large" if is_large else "small")
+    thread = threading.Thread(target=lambda: given.enter(user_of(own._own), 1.0))
+    thread.start()
+    thread.join()
+    until(lambda: given.is_free)  # or is given back when its thread ends
 
 
 @pytest.mark.parametrize("is_admitted", [False, True])
@@ -341,10 +416,10 @@ def test_a_thread_that_is_interrupted_while_it_waits_needs_no_slot(is_large, is_
     own = gate.QueryGate()
     own.large = QuerySlots(1)
     given = own.large if is_large else own.small
-    holder = SlotRequest()
+    holder = SlotUser()
     assert given.enter(holder, 1.0)
     thread = own._own
-    thread.is_large, thread.until = is_large, (time.perf_counter() if is_large else 0.0)
+    thread.is_large, thread.until = is_large, time.perf_counter()
 
     class Interrupted:
         def acquire(self, timeout):
@@ -390,12 +465,12 @@ def test_nobody_waits_at_the_gate_for_the_network(tmp_path, s3_root, monkeypatch
 
 def test_a_thread_that_kept_the_gate_and_comes_back_late_is_admitted_at_once():
     """Its turn is over, but it does not run queries in a row any more: it needs no turn."""
-    own, waiting = gate.QueryGate(), SlotRequest()
-    waiting.is_in_a_row = True
-    ticket, small = own._own.small, own.small
-    small._kept[ticket], small._free, ticket.turn = 0.0, 0, -1.0
+    own, waiting = gate.QueryGate(), SlotUser()
+    waiting.in_a_row = 1
+    user, small = own._own.small, own.small
+    small._kept[user], user.turn = 0.0, -1.0
     small._in_a_row.append(waiting)
     with own:
-        assert ticket.has_slot
+        assert user in small
         assert list(small._in_a_row) == [waiting]
-    assert waiting.has_slot
+    assert waiting in small

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Iterator
 from random import Random
 
@@ -99,7 +100,6 @@ def graph(tmp_path_factory) -> Iterator[Graph]:
 @pytest.fixture
 def pulled(monkeypatch) -> list[bool]:
     """Every hop is pulled that can be; whether each was weighted."""
-    opposite = {edges.OUT: edges.IN, edges.IN: edges.OUT, edges.BOTH: edges.BOTH}
     calls: list[bool] = []
     pull_step = pull.pull
 
@@ -115,7 +115,7 @@ def pulled(monkeypatch) -> list[bool]:
     monkeypatch.setattr(pull, "_PUSH_COST", 10**9)
     monkeypatch.setattr(adjacency, "_PIECE", 64)
     monkeypatch.setattr(
-        edges.EdgeIndex, "reverse", lambda index, along: index.adjacency(opposite[along])
+        edges.EdgeIndex, "opposite", lambda index, along: index.adjacency(edges.OPPOSITE[along])
     )
     return calls
 
@@ -152,10 +152,10 @@ def test_the_opposite_adjacency_is_not_built_for_a_pull():
     ends = np.array([0, 0, 1], np.int32), np.array([1, 2, 1], np.int32)
     index = edges.EdgeIndex.__new__(edges.EdgeIndex)
     index._plain = {edges.OUT: Adjacency.of(*ends)}
-    assert index.reverse(edges.OUT) is None
-    assert index.reverse(edges.IN) is index._plain[edges.OUT]
+    assert index.opposite(edges.OUT) is None
+    assert index.opposite(edges.IN) is index._plain[edges.OUT]
     index._plain[edges.BOTH] = both = Adjacency.of(*ends)
-    assert index.reverse(edges.BOTH) is both
+    assert index.opposite(edges.BOTH) is both
 
 
 class _Run:
@@ -163,15 +163,33 @@ class _Run:
         self.guard = ResourceGuard(Limits(**limits))
 
 
+def reached(against: Adjacency, weights: list[int], **limits):
+    """From the first nodes, with these weights."""
+    starts = np.arange(len(weights), dtype=np.int32)
+    return pull._reached(_Run(**limits), against, starts, np.array(weights))
+
+
+def test_starts_without_edges_cost_nothing():
+    """Neither their numbers nor their weights are looked at."""
+    against = Adjacency.of(np.array([0, 1], np.int32), np.array([1, 1], np.int32))
+    starts = np.array([1, 2**30, 1], np.int32)
+    weights = np.array([3, 2**63 - 1, 4])
+    tracemalloc.start()
+    assert pull._reached(_Run(), against, starts, weights).tolist() == [7, 7, 0]
+    assert pull._reached(_Run(), against, starts, None).tolist() == [2, 2, 0]
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
 def test_sums_that_may_exceed_64_bits_are_pushed_which_reports_them():
     adjacency = Adjacency.of(np.array([0, 0, 1], np.int32), np.array([1, 2, 1], np.int32))
-    assert pull._summed(_Run(), adjacency, np.array([1, 2, 3])).tolist() == [5, 2, 0]
-    assert pull._summed(_Run(), adjacency, np.array([1, 2**61, 1])).tolist() == [
+    assert reached(adjacency, [1, 2, 3]).tolist() == [5, 2, 0]
+    assert reached(adjacency, [1, 2**61, 1]).tolist() == [
         2**61 + 1,
         2**61,
         0,
     ]
-    assert pull._summed(_Run(), adjacency, np.array([1, 2**61 + 1, 1])) is None
+    assert reached(adjacency, [1, 2**61 + 1, 1]) is None
 
 
 @pytest.mark.parametrize("most", [2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32, 2**33])
@@ -179,8 +197,7 @@ def test_sums_are_exact_where_running_ones_exceed_their_type(most):
     """One node leads to 1,000 others, and two to the last; the sums of all exceed 32 bits."""
     src = np.repeat(np.arange(1_000, dtype=np.int32), 2)
     dst = np.tile(np.arange(2, dtype=np.int32), 1_000)
-    weights = np.array([most, most - 1])
-    sums = pull._summed(_Run(), Adjacency.of(src, dst), weights)
+    sums = reached(Adjacency.of(src, dst), [most, most - 1])
     assert sums.tolist() == [2 * most - 1] * 1_000 + [0]
 
 
@@ -189,7 +206,7 @@ def test_a_pull_ends_when_the_query_is_cancelled():
     cancel.set()
     adjacency = Adjacency.of(np.zeros(3, np.int32), np.arange(3, dtype=np.int32))
     with pytest.raises(Cancelled):
-        pull._summed(_Run(cancel=cancel), adjacency, np.ones(3, np.int64))
+        reached(adjacency, [1, 1, 1], cancel=cancel)
 
 
 def test_a_pull_is_refused_before_its_arrays_exceed_the_memory(graph, pulled):

@@ -31,7 +31,6 @@ from tests.read.test_agreement import states
 from tests.sampling import rotating
 
 QUESTIONS = 300
-OPPOSITE = {edges.OUT: edges.IN, edges.IN: edges.OUT, edges.BOTH: edges.BOTH}
 
 VARIANTS = {
     "rows are merged at once": {(run, "_FEW"): 0},
@@ -40,7 +39,7 @@ VARIANTS = {
         (pull, "_FEW_EDGES"): 0,
         (pull, "_PUSH_COST"): 10**9,
         (adjacency, "_PIECE"): 3,
-        (edges.EdgeIndex, "reverse"): lambda index, along: index.adjacency(OPPOSITE[along]),
+        (edges.EdgeIndex, "opposite"): lambda index, along: index.adjacency(edges.OPPOSITE[along]),
     },
     "neighbours are copied, and equal rows are sorted": {
         (run, "_FEW"): 0,

@@ -8,6 +8,7 @@ form is built.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
@@ -181,6 +182,22 @@ class ExpressionVisitor(ArrowVisitor):
 
     def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
         return pc.field(typed.ID_COLUMN)
+
+
+class ColumnVisitor(ArrowVisitor):
+    """Evaluates a condition on the columns of some rows."""
+
+    unsupported = "is not a condition on one row"
+
+    def __init__(self, columns: Mapping[str, pa.Array], *, exact: bool = False) -> None:
+        super().__init__(exact=exact)
+        self._columns = columns
+
+    def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
+        return self._columns[expr.name]
+
+    def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
+        return self._columns[typed.ID_COLUMN]
 
 
 def call(function: str, *operands: Any) -> Any:

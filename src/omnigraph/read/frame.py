@@ -23,8 +23,9 @@ from omnigraph.topology.sets import without_repeats
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
-# So few numbers, in the greatest of them, are sorted to find the equal ones, instead of counted.
-_SPARSE = 2
+# Numbers are sorted, not counted, if the greatest is more than so many times their count; then
+# equal ones are merged if they leave at most such a part, because weights have a cost, too.
+_SPARSE, _MERGED = 2, 0.75
 
 
 @dataclass(slots=True)
@@ -134,12 +135,9 @@ def repeat_indices(weights: Ints, size: int) -> Iterator[Ints]:
 def _grouped(
     numbers: Numbers, weights: Ints | None, *, weighted: bool
 ) -> tuple[Numbers, Ints | None]:
-    """The distinct numbers in order, each with the sum of its weights.
-
-    Numbers are repeated instead if few of them are equal, because weights have a cost, too.
-    """
+    """Numbers in order; equal ones are merged, with the sum of their weights, if that is cheap."""
     if (weights is None or not weighted) and len(numbers) * _SPARSE < int(numbers.max()):
-        return _sorted(numbers, weighted=weighted)
+        return _grouped_by_sorting(numbers, weighted=weighted)
     if not weighted:
         seen = np.zeros(int(numbers.max()) + 1, bool)
         seen[numbers] = True
@@ -150,13 +148,13 @@ def _grouped(
     return kept.astype(np.int32), counts[kept]
 
 
-def _sorted(numbers: Numbers, *, weighted: bool) -> tuple[Numbers, Ints | None]:
+def _grouped_by_sorting(numbers: Numbers, *, weighted: bool) -> tuple[Numbers, Ints | None]:
     """``_grouped`` for few numbers of a large range."""
     ordered = np.sort(numbers)
     if not weighted:
         return without_repeats(ordered), None
     ends = np.flatnonzero(ordered[1:] != ordered[:-1])
-    if len(ends) * 4 >= len(ordered) * 3:
+    if len(ends) >= len(ordered) * _MERGED:
         return ordered, None
     ends = np.append(ends, len(ordered) - 1)
     return ordered.take(ends), np.diff(ends, prepend=-1)

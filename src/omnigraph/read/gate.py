@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from omnigraph.read.slots import QuerySlots, SlotRequest
+from omnigraph.read.slots import QuerySlots, SlotUser
 from omnigraph.read.threads import CORES
 
 # A query that takes longer, in seconds, is not small.
@@ -21,20 +21,22 @@ class _Thread(threading.local):
 
     def __init__(self, gate: QueryGate) -> None:
         self.depth = 0
-        self.since: float | None = None
-        """When it acquired the gate as a small query."""
+        self.since = 0.0
+        """When its query began to run."""
         self.until = 0.0
         """When its last query ended."""
         self.is_large = False
-        """Whether its query is large, or its last one was."""
-        self.small, self.large = SlotRequest(), SlotRequest()
+        """Whether its query, or between two of them the last one, is large."""
+        self.has_asked = False
+        """Whether its query has asked for a slot among large ones; it does so once."""
+        self.small, self.large = SlotUser(), SlotUser()
         self.end = _ThreadEnd(gate, self.small, self.large)
 
 
 class _ThreadEnd:
     """Is deleted with the other values of its thread, when the thread ends."""
 
-    def __init__(self, gate: QueryGate, small: SlotRequest, large: SlotRequest) -> None:
+    def __init__(self, gate: QueryGate, small: SlotUser, large: SlotUser) -> None:
         self._gate, self._small, self._large = gate, small, large
 
     def __del__(self) -> None:
@@ -65,16 +67,20 @@ class QueryGate:
         if own.depth > 1:
             return
         now = _now()
-        own.small.is_in_a_row = own.large.is_in_a_row = now - own.until < _RECENT
-        was_large, own.is_large = own.is_large, False
+        in_a_row = own.small.in_a_row + 1 if now - own.until < _RECENT else 0
+        own.small.in_a_row = own.large.in_a_row = in_a_row
+        own.has_asked = own.is_large and in_a_row > 0
+        own.is_large = False
         try:
-            if was_large and own.large.is_in_a_row:
+            if own.has_asked:
                 self.large.enter(own.large, now)
-            elif self.small.enter(own.small, now):
-                own.since = _now()
+            else:
+                self.small.enter(own.small, now)
         except BaseException:  # Ctrl-C
             own.depth = 0
+            self.leave()
             raise
+        own.since = _now()
 
     def __exit__(self, *error: object) -> None:
         own = self._own
@@ -82,30 +88,37 @@ class QueryGate:
         if own.depth:
             return
         own.until = _now()
-        if own.since is not None:
-            own.since = None
+        if own.small in self.small:
             self.small.leave(own.small, may_keep=True)
-        if own.large.has_slot:
+        if own.large in self.large:
             self.large.leave(own.large, may_keep=own.is_large)
 
     def release(self) -> None:
-        """Admit the next query, because the rest of this one takes long or waits for I/O."""
-        if self._own.since is not None:
-            self._own.since = None
-            self.small.leave(self._own.small, may_keep=False)
+        """Admit the next small query, because the rest of this one takes long."""
+        small = self._own.small
+        if small in self.small:
+            self.small.leave(small, may_keep=False)
 
     def release_if_long(self) -> None:
         """Release the gate if the query has already run longer than a small query."""
-        since = self._own.since
-        if since is not None and _now() - since > _LONG:
+        own = self._own
+        if own.small in self.small and _now() - own.since > _LONG:
             self.release()
+
+    def leave(self) -> None:
+        """Admit the next query of either kind, because this one waits for something else."""
+        self.release()
+        large = self._own.large
+        if large in self.large:
+            self.large.leave(large, may_keep=False)
 
     def continue_as_large(self) -> None:
         """Release the gate: the query is large, and continues as soon as it has a core."""
         own = self._own
         if own.depth:
             own.is_large = True
-            if not own.large.has_slot:
+            if not own.has_asked:
+                own.has_asked = True
                 self.release()
                 self.large.enter(own.large, _now())
 

@@ -14,16 +14,15 @@ import numpy as np
 
 from omnigraph.plan.nodes import Expand
 from omnigraph.read.expand import selected
-from omnigraph.read.frame import Frame, Ints, sums
-from omnigraph.topology.sets import Integers
+from omnigraph.read.frame import Frame, Ints, Numbers, sums
 
 if TYPE_CHECKING:
     from omnigraph.plan.nodes import PlanStep
     from omnigraph.read.run import Run
     from omnigraph.topology.adjacency import Adjacency
 
-# The cost of pushing along an edge, in edges that are pulled.
-_PUSH_COST = 2
+# The cost of pushing along an edge, and that of a node, in edges that are pulled.
+_PUSH_COST, _NODE_COST = 2, 1
 # Fewer edges than this are pushed in any case.
 _FEW_EDGES = 32_768
 # The bytes of a node: its weight, its sum, its number and its weight in the result.
@@ -34,7 +33,7 @@ def pull(
     run: Run, step: PlanStep, frame: Frame, live: frozenset[str], *, weighted: bool
 ) -> Frame | None:
     """Each node that a hop reaches once, with its weight; ``None`` to push."""
-    if not isinstance(step, Expand) or not _is_merged(run, step, frame, live):
+    if not isinstance(step, Expand) or not _needs_only_targets(run, step, frame, live):
         return None
     source = run.visible_edges(step.edge_type, step.through)
     if source is None or source.rows < _FEW_EDGES or source.hops(step) != 1 or step.min_hops > 1:
@@ -43,35 +42,34 @@ def pull(
     if index is None or run.context.traversal.mode is not None:
         return None
     # An adjacency is not built only to save the rows of one hop.
-    sources = index.reverse(str(step.direction))
-    if sources is None:
+    against = index.opposite(str(step.direction))
+    if against is None:
         return None
     starts, along = run.numbers(frame, step.src), index.adjacency(str(step.direction))
-    pulled = len(sources.targets)
-    if len(starts) * along.most * _PUSH_COST < pulled:
+    nodes = len(against.offsets) + against.reach
+    cost = len(against.targets) + nodes * _NODE_COST
+    # A bound that costs nothing comes first.
+    if len(starts) * along.most * _PUSH_COST < cost:
         return None
-    if int(along.degrees(starts).sum()) * _PUSH_COST < pulled:
+    if int(along.degrees(starts).sum()) * _PUSH_COST < cost:
         return None
-    run.guard.hold((len(sources.offsets) + sources.reach) * _NODE_BYTES)
-    has_weights = weighted and frame.weights is not None
-    given = sums(starts, frame.counts(), 0) if has_weights else np.bincount(starts)
-    reached = _summed(run, sources, given)
+    run.guard.hold(nodes * _NODE_BYTES)
+    reached = _reached(run, against, starts, frame.weights if weighted else None)
     if reached is None:
         return None
     run.note({"pulled": True})
     # Far faster on flags than on numbers.
-    kept = np.flatnonzero(reached != 0)
-    targets = kept.astype(np.int32)
+    numbers = np.flatnonzero(reached != 0)
+    targets = numbers.astype(np.int32)
     is_complete = source.has_all_ends or source.is_complete()
     passing = selected(run, step, is_complete, targets)
     if passing is not None:
-        targets, kept = targets.take(passing), kept.take(passing)
-    return Frame(
-        len(targets), {step.dst: targets}, weights=reached.take(kept) if weighted else None
-    )
+        targets, numbers = targets.take(passing), numbers.take(passing)
+    weights = reached.take(numbers) if weighted else None
+    return Frame(len(targets), {step.dst: targets}, weights=weights)
 
 
-def _is_merged(run: Run, step: Expand, frame: Frame, live: frozenset[str]) -> bool:
+def _needs_only_targets(run: Run, step: Expand, frame: Frame, live: frozenset[str]) -> bool:
     """Whether the rows after a step have nothing but its target, and all are needed at once."""
     return (
         step.dst in live
@@ -81,16 +79,23 @@ def _is_merged(run: Run, step: Expand, frame: Frame, live: frozenset[str]) -> bo
     )
 
 
-def _summed(run: Run, sources: Adjacency, weights: Ints) -> Ints | None:
-    """For each node the sum of the weights of its sources; ``None`` if it may exceed 64 bits."""
-    most = int(weights.max(initial=0)) * sources.most
+def _reached(run: Run, against: Adjacency, starts: Numbers, weights: Ints | None) -> Ints | None:
+    """How often each node is reached from the starts; ``None`` if it may exceed 64 bits."""
+    inside = starts < against.reach
+    if not inside.all():
+        # Those without edges.
+        starts = starts[inside]
+        weights = None if weights is None else weights[inside]
+    if weights is None:
+        given = np.bincount(starts, minlength=against.reach)
+    else:
+        given = sums(starts, weights, against.reach)
+    most = int(given.max(initial=0)) * against.most
     if most > 2**62:
         return None
     # Half as many bytes take half of the time.
-    sum_type = np.int32 if most < 2**31 else np.int64
-    padded: Integers = np.zeros(max(sources.reach, len(weights)), sum_type)
-    padded[: len(weights)] = weights
-    result = np.empty(len(sources.offsets) - 1, np.int64)
-    for begin, end in run.guard.between(sources.pieces()):
-        result[begin:end] = sources.sums_of(padded, begin, end)
+    given = given.astype(np.int32 if most < 2**31 else np.int64, copy=False)
+    result = np.empty(len(against.offsets) - 1, np.int64)
+    for begin, end in run.guard.between(against.pieces()):
+        result[begin:end] = against.sums_of(given, begin, end)
     return result

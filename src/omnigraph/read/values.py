@@ -14,7 +14,7 @@ from omnigraph.lang.query import typed
 from omnigraph.lang.types import Scalar
 from omnigraph.lang.values.arrow import arrow_type
 from omnigraph.lang.values.numpy_view import arrow_view, numpy_view
-from omnigraph.plan.arrow import ArrowVisitor
+from omnigraph.plan.arrow import ArrowVisitor, ColumnVisitor
 from omnigraph.read.frame import Frame, Mask
 
 if TYPE_CHECKING:
@@ -144,19 +144,6 @@ def compared_text(expr: typed.TypedExpr) -> typed.Column | None:
     return None
 
 
-class _OfValues(ArrowVisitor):
-    """Evaluates conditions on one column for some values of it."""
-
-    unsupported = "is not a condition on one column"
-
-    def __init__(self, values: pa.Array, *, exact: bool) -> None:
-        super().__init__(exact=exact)
-        self._values = values
-
-    def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
-        return self._values
-
-
 class _Values(ArrowVisitor):
     """Evaluates columns and searches with the context, everything else with Arrow."""
 
@@ -214,10 +201,12 @@ class _Values(ArrowVisitor):
     def _by_codes(self, expr: typed.Condition) -> pa.Array | None:
         """A condition on a text column, evaluated once for each distinct value if these are few."""
         column = compared_text(expr)
-        codes = None if column is None else self._context.codes(self._frame, column, few=True)
+        if column is None:
+            return None
+        codes = self._context.codes(self._frame, column, few=True)
         if codes is None:
             return None
-        truth = _OfValues(codes.values, exact=self._exact).visit(expr)
+        truth = ColumnVisitor({column.name: codes.values}, exact=self._exact).visit(expr)
         if isinstance(truth, pa.Scalar):
             return pa.repeat(truth, self._frame.rows)
         is_null = numpy_view(truth.is_null()).take(codes.codes) if truth.null_count else None

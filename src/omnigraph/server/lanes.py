@@ -448,7 +448,7 @@ class _Move:
         assert isinstance(cancel, ReadCancel)
         cancel.move(_nothing)
         # Nobody must wait for a read that waits itself.
-        GATE.release()
+        GATE.leave()
         turn = self._slots.enter()
         while not turn.wait(_LOOK_SECONDS):
             if cancel.is_set or cancel.is_late:

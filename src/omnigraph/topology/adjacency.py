@@ -194,7 +194,9 @@ class Adjacency:
         """
 
         def make() -> pa.Array:
-            ends = pa.py_buffer(self._once("ends", lambda: self.offsets * self.targets.itemsize))
+            ends = pa.py_buffer(
+                self._once("byte offsets", lambda: self.offsets * self.targets.itemsize)
+            )
             lists = [None, ends, pa.py_buffer(self.targets)]
             return pa.Array.from_buffers(pa.large_binary(), len(self.offsets) - 1, lists)
 

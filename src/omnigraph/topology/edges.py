@@ -15,6 +15,7 @@ from omnigraph.topology.nodes import Ids, NodeIndex, Numbers
 from omnigraph.topology.sets import Ints
 
 OUT, IN, BOTH = "out", "in", "both"
+OPPOSITE = {OUT: IN, IN: OUT, BOTH: BOTH}
 
 
 class StoredAdjacency(NamedTuple):
@@ -109,9 +110,9 @@ class EdgeIndex:
             self._either.write(adjacency)
         return adjacency
 
-    def reverse(self, direction: str) -> Adjacency | None:
+    def opposite(self, direction: str) -> Adjacency | None:
         """The adjacency of the opposite direction, if it is in memory."""
-        return self._plain.get({OUT: IN, IN: OUT}.get(direction, direction))
+        return self._plain.get(OPPOSITE[direction])
 
     def edge_adjacency(self, direction: str) -> EdgeAdjacency:
         adjacency = self._edges.get(direction)

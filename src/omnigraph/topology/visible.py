@@ -10,35 +10,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.query import typed
 from omnigraph.lang.values.numpy_view import numpy_view
-from omnigraph.plan.arrow import ArrowVisitor
+from omnigraph.plan.arrow import ColumnVisitor
 from omnigraph.topology.adjacency import Adjacency, EdgeAdjacency, offsets_of
 from omnigraph.topology.cache import TableCache, one_array
 from omnigraph.topology.edges import BOTH, IN, OUT, EdgeIndex
 from omnigraph.topology.nodes import NodeIndex, Numbers
 from omnigraph.topology.sets import Integers, Mask
-
-
-class _ColumnVisitor(ArrowVisitor):
-    """Evaluates a condition on the columns of some rows."""
-
-    unsupported = "is not a condition on one row"
-
-    def __init__(self, columns: Mapping[str, pa.Array]) -> None:
-        super().__init__(exact=False)
-        self._columns = columns
-
-    def visit_Column(self, expr: typed.Column) -> Any:  # noqa: N802
-        return self._columns[expr.name]
-
-    def visit_Entity(self, expr: typed.Entity) -> Any:  # noqa: N802
-        return self._columns[typed.ID_COLUMN]
 
 
 def columns_of(condition: typed.TypedExpr | None) -> tuple[str, ...]:
@@ -64,7 +47,7 @@ def true_rows(
     """
     if condition is None:
         return np.ones(rows, bool)
-    truth = _ColumnVisitor(columns).visit(condition)
+    truth = ColumnVisitor(columns).visit(condition)
     if isinstance(truth, pa.Scalar):
         return np.full(rows, truth.as_py() is True)
     mask: Mask = numpy_view(truth.fill_null(False))
