@@ -97,7 +97,7 @@ def test_a_read_loads_no_library_that_it_does_not_need(loaded):
 
 
 def test_the_number_of_modules_is_bounded(loaded):
-    assert len([name for name in loaded if name.startswith("omnigraph")]) <= 173
+    assert len([name for name in loaded if name.startswith("omnigraph")]) <= 177
 
 
 # -- the garbage collector ----------------------------------------------------------------
