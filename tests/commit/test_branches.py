@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 
 import lance
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from omnigraph import Graph
-from omnigraph.commit.branches import Branches, clear_orphan
+from omnigraph.commit.branches import Branches, clear_orphan, fork_table
 from omnigraph.commit.failpoints import Failpoint
 from omnigraph.commit.protocol import commit_write
 from omnigraph.commit.publisher import Publication
@@ -500,11 +501,25 @@ def half_a_directory(path):
     shutil.rmtree(path / PERSON / "tree" / "b" / "_versions")
 
 
+def torn(path):
+    """Of a load on Spark that died with the machine: its rows are there, its version is cut."""
+    leave_a_fork(path, ["ghost"])
+    for version in (path / PERSON / "tree" / "b" / "_versions").iterdir():
+        version.write_bytes(version.read_bytes()[:10])
+
+
+def torn_without_reference(path):
+    torn(path)
+    (path / PERSON / "_refs" / "branches" / "b.json").unlink()
+
+
 LEFTOVERS = {
     "a fork with rows": lambda path: leave_a_fork(path, ["ghost"]),
     "a directory without its reference": without_reference,
     "a reference without its directory": without_directory,
     "half a directory": half_a_directory,
+    "a torn version": torn,
+    "a torn version without a reference": torn_without_reference,
 }
 
 
@@ -594,6 +609,59 @@ def test_a_fork_that_another_writer_published_meanwhile_is_no_orphan(graph, path
     assert names(graph, "b") == ["ann", "bo", "rival"]
     graph.append(people(cy=3), branch="b")
     assert names(graph, "b") == ["ann", "bo", "cy", "rival"]
+
+
+@pytest.mark.parametrize("error", ["Dataset already exists: b", "timed out"])
+def test_rows_that_were_written_before_their_fork_stay_when_it_is_made_again(
+    graph, path, monkeypatch, error
+):
+    """Those of a load on Spark, whose fork was made although the store said something else."""
+    graph.branches.create("b")
+    store = graph._handle.store
+    pin = store.manifest("b").current().pin("node:Person")
+    rows = path / pin.location / "tree" / "b" / "data" / "rows.lance"
+    rows.parent.mkdir(parents=True)
+    rows.write_bytes(b"rows")
+    make, made = lance.LanceDataset.create_branch, []
+
+    def answer_lost(self, *args):
+        made.append(make(self, *args))
+        if len(made) == 1:
+            raise OSError(error)
+        return made[-1]
+
+    monkeypatch.setattr(lance.LanceDataset, "create_branch", answer_lost)
+    assert fork_table(store, pin, "b") == TableRef(pin.location, "b")
+    assert (len(made), rows.read_bytes()) == (2, b"rows")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_branch_that_is_there_is_of_its_maker_only_while_its_lease_lasts(
+    graph, other, monkeypatch, is_lost
+):
+    """A paused process on S3 may lose its lease; then another makes the branch."""
+    store = graph._handle.store
+    acquire, make = store.leases.acquire, store.inline.create_branch
+
+    @contextmanager
+    def losing(leases, timeout):
+        with acquire(leases, timeout) as guard:
+            if is_lost:
+                monkeypatch.setattr(guard, "check", raising(Conflict("the lease expired")))
+            yield guard
+
+    def made_already(*args):
+        make(*args)
+        return make(*args)
+
+    monkeypatch.setattr(store.leases, "acquire", losing)
+    monkeypatch.setattr(store.inline, "create_branch", made_already)
+    if is_lost:
+        with pytest.raises(Conflict, match="the lease expired"):
+            graph.branches.create("b")
+    else:
+        graph.branches.create("b")
+    assert names(other, "b") == ["ann", "bo"]
 
 
 def test_files_of_a_branch_without_its_reference_are_no_branch(graph, path):

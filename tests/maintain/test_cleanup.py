@@ -651,6 +651,23 @@ def test_files_of_a_fork_without_a_reference_are_removed(graph):
     assert names(graph.snapshot("review/x")) == ["a", "x"]
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_rows_of_a_running_load_stay_although_their_fork_is_not_made_yet(graph, dry_run):
+    """A load on Spark writes rows below a branch before it forks the table."""
+    write(graph, "a")
+    graph.branches.create("feat")
+    store = graph._handle.store
+    base = store.manifest("feat").current()
+    rows = Path(graph.uri) / base.pin(PERSON).location / "tree" / "feat" / "data" / "rows.lance"
+    with staging_marker(store, "feat", base):
+        rows.parent.mkdir(parents=True)
+        rows.write_bytes(b"rows")
+        assert clean(graph, dry_run=dry_run).forks.count == 0
+        assert rows.exists()
+    assert clean(graph).forks.count == 1
+    assert not rows.exists()
+
+
 def test_a_fork_that_is_being_made_is_left_to_its_maker(graph, tmp_path):
     write(graph, "a")
     fork = orphan_fork(graph)

@@ -35,7 +35,6 @@ from omnigraph.commit.staging import BranchClaim, claims, delete_claim, write_cl
 from omnigraph.commit.store import GraphStore
 from omnigraph.commit.ulid import new_ulid, now_micros
 from omnigraph.errors import (
-    AlreadyExists,
     BranchExists,
     BranchInUse,
     BranchNotFound,
@@ -104,16 +103,9 @@ class Branches:
                 reached(Failpoint.BRANCH_AFTER_CLAIM)
             # Files without a reference were left by a crash.
             store.inline.delete_branch(MANIFEST, branch)
-            try:
-                source_ref = store.manifest(origin).ref
-                store.inline.create_branch(source_ref, version, branch, is_new=True)
-            except (AlreadyExists, Conflict):
-                # The name was free and we hold the lease, so the branch is ours: the answer of the
-                # store was lost.
-                made = self._branches().get(branch)
-                if made is None or (made.parent, made.parent_version) != (origin, version):
-                    raise
-                guard.check()
+            # The name was free, so a branch that is there is ours as long as we hold the lease.
+            source_ref = store.manifest(origin).ref
+            store.inline.create_branch(source_ref, version, branch, guard.check)
             reached(Failpoint.BRANCH_AFTER_CREATE)
             store.datasets.checksums.record()
             store.manifests.forget(branch)
@@ -298,11 +290,10 @@ def fork_table(store: GraphStore, pin: Pin, branch: str) -> TableRef:
         return store.inline.create_branch(pin.ref, pin.version, branch)
     except OmniGraphError as error:
         _check_not_owned(store, pin, branch, error)
-        is_taken = isinstance(error, AlreadyExists | Conflict)
-        if not is_taken and store.objects.list(f"{TableRef(pin.location, branch).path}/data"):
-            # They are rows of this write, and the fork of no dead writer was there before them.
-            raise
-        reclaim_fork(store, pin.table_key, pin.location, branch)
+        # What is there is of a dead writer, or of this attempt.
+        _reclaim_children(store, pin.table_key, pin.location, branch)
+        reached(Failpoint.FORK_BEFORE_RECLAIM)
+        store.inline.unmake_branch(pin.location, branch)
         return store.inline.create_branch(pin.ref, pin.version, branch)
 
 
@@ -328,6 +319,13 @@ def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) 
     It is kept if its branch still uses a fork of it; leftover forks do not keep it, even if a
     branch of that name exists again. The caller holds the fork's lease.
     """
+    _reclaim_children(store, table_key, location, branch)
+    reached(Failpoint.FORK_BEFORE_RECLAIM)
+    store.inline.delete_branch(location, branch)
+
+
+def _reclaim_children(store: GraphStore, table_key: str, location: str, branch: str) -> None:
+    """Remove the forks that were created from a fork."""
     branches = store.inline.branches(location)
     for child in [name for name, info in branches.items() if info.parent == branch]:
         with store.leases.acquire([table_lease(table_key, child)], store.timeouts.lease):
@@ -338,8 +336,6 @@ def reclaim_fork(store: GraphStore, table_key: str, location: str, branch: str) 
                     details={"branch": child},
                 )
             reclaim_fork(store, table_key, location, child)
-    reached(Failpoint.FORK_BEFORE_RECLAIM)
-    store.inline.delete_branch(location, branch)
 
 
 def _shows_its_fork(store: GraphStore, table_key: str, branch: str) -> bool:

@@ -79,6 +79,7 @@ class Marker:
 
     operation: str
     started: datetime
+    branch: str | None
     tables: frozenset[str]
     bases: Mapping[str, int] = field(default_factory=dict)
     """The versions that it started from."""
@@ -99,7 +100,8 @@ def _marker(name: str, text: str) -> Marker:
         content = json.loads(text)
         started = datetime.fromtimestamp(content["started_at"] / 1_000_000, UTC)
         bases = {str(key): int(version) for key, version in content["tables"].items()}
-        return Marker(str(content["operation_id"]), started, frozenset(bases), bases)
+        branch = normal_branch(str(content["branch"]))
+        return Marker(str(content["operation_id"]), started, branch, frozenset(bases), bases)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise StorageCorrupt(
             f"'{FOLDER}/{name}' is not a valid staging marker", hint="remove it if no write runs"

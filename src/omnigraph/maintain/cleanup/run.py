@@ -33,6 +33,7 @@ from omnigraph.commit.names import BRANCHES_LEASE, branch_label, publish_lease, 
 from omnigraph.commit.removal import finish_removals, remove_versions
 from omnigraph.commit.schema.lock import refuse_while_schema_changes
 from omnigraph.commit.sidecar import FOLDER
+from omnigraph.commit.staging import markers
 from omnigraph.commit.store import GraphStore
 from omnigraph.errors import BranchNotFound, Conflict, OmniGraphError, StorageCorrupt
 from omnigraph.maintain.cleanup.plan import CleanupPlan, copy_identity, fingerprint_refs, make_plan
@@ -220,10 +221,17 @@ class _Cleanup:
                 sizes[ref] = sizes.get(ref, 0) + info.size
         for ref in (*self._plan.forks, *self._plan.strays):
             with self._skipping(f"fork '{ref.branch}' of '{self._key(ref)}'"):
+                if self._may_get_rows(ref):
+                    continue
                 if not self._dry_run:
                     self._remove_fork(ref)
                 total = total.plus(Reclaimed(1, sizes.get(ref, 0)))
         return total
+
+    def _may_get_rows(self, ref: TableRef) -> bool:
+        """Whether a running write may write rows for a fork that it has not made yet."""
+        running = markers(self._store, self._plan.dead_markers)
+        return any(one.branch == ref.branch and self._key(ref) in one.tables for one in running)
 
     def _key(self, ref: TableRef) -> str:
         return self._plan.keys.get(ref.location, ref.location)

@@ -8,7 +8,7 @@ this one calls a function of Lance that commits by itself.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
@@ -42,9 +42,11 @@ from omnigraph.storage.tables.failures import lance_call
 from omnigraph.storage.tables.fragments import StagedFragment, TableLocator
 from omnigraph.storage.tables.made_versions import check_added, withdraw
 from omnigraph.storage.tables.table import Table
-from omnigraph.storage.tables.types import CommittedTable, StagedTable, TableRef
+from omnigraph.storage.tables.types import FILE_FOLDERS, CommittedTable, StagedTable, TableRef
 from omnigraph.storage.tables.versions import delete_files, delete_versions, removal_of
 from omnigraph.storage.tables.wide_columns import stored_schema
+
+_ROWS = "data"
 
 
 class InlineTables:
@@ -180,13 +182,18 @@ class InlineTables:
         return read_branches(self._datasets, location, version)
 
     def create_branch(
-        self, source: TableRef, version: int, name: str, *, is_new: bool = False
+        self,
+        source: TableRef,
+        version: int,
+        name: str,
+        check_is_ours: Callable[[], object] | None = None,
     ) -> TableRef:
         """Fork a dataset at a version.
 
         Inline because a branch is a reference, not a version: it is not read until the graph's
-        manifest pins a table on it. Only the caller can make a branch that ``is_new``; if it is
-        there after an error, only what Lance does afterwards has failed.
+        manifest pins a table on it. If the branch is there after an error, ``check_is_ours`` raises
+        unless only the caller can have made it; then only what Lance does afterwards has failed,
+        or its answer was lost.
         """
         dataset = self._datasets.open(TableRef(source.location))
         origin = version if source.branch is None else (source.branch, version)
@@ -196,16 +203,17 @@ class InlineTables:
                 with lance_call(f"create branch '{name}' of", source.location, writes=True):
                     dataset.create_branch(name, origin)
             except OmniGraphError:
-                if not (is_new and self._is_made(ref, source, version)):
+                if check_is_ours is None or not self._is_made(ref, source, version):
                     raise
+                check_is_ours()
             check_new_fork(self._datasets, ref, version)
         except Damaged as damaged:
-            self._remove_fork(ref)
+            self._unmake(ref)
             raise damaged.error() from None
         except OmniGraphError:
             # One unreadable reference would hide all branches of the table.
             if not is_readable_reference(self._datasets, ref):
-                self._remove_fork(ref)
+                self._unmake(ref)
             raise
         self._remove_strays(source.location)
         self._datasets.sync_table(ref)
@@ -224,15 +232,22 @@ class InlineTables:
                 )
         return False
 
-    def _remove_fork(self, ref: TableRef) -> None:
-        """Remove a new branch, its reference first.
+    def unmake_branch(self, location: str, name: str) -> None:
+        """Remove what ``create_branch`` makes, also if a crash left only a part of it.
 
-        Rows stay: those of a load on Spark were written before the branch.
+        Rows stay: a load on Spark writes them before the branch. Those of a dead writer become
+        orphaned files of the next branch of that name.
         """
+        ref = TableRef(location, name)
+        self._datasets.objects.refuse_links(ref.path)
+        self._unmake(ref)
+
+    def _unmake(self, ref: TableRef) -> None:
+        """Remove a branch except its rows, its reference first."""
         assert ref.branch is not None
         objects = self._datasets.objects
         objects.delete(f"{ref.location}/{branch_file(ref.branch)}")
-        for folder in ("_versions", "_transactions"):
+        for folder in sorted(FILE_FOLDERS - {_ROWS}):
             objects.delete_prefix(f"{ref.path}/{folder}")
 
     def _remove_strays(self, location: str) -> None:
