@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import opcode
+import os
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 from operator import attrgetter
 from queue import SimpleQueue
 
@@ -264,6 +271,7 @@ def large_in_a_row(patient, threads_with_queries):
     """Of two threads that run large queries in a row, the first ended one and keeps the slot."""
     patient.setattr(GATE, "large", QuerySlots(1))
     patient.setattr(gate, "_RECENT", 1000.0)
+    patient.setattr(gate, "_SOME", 1)
     for name in ("_TURN", "_PAUSE"):
         patient.setattr(slots, name, 1000.0)
     first, second = threads_with_queries
@@ -343,6 +351,7 @@ def test_a_query_asks_for_a_large_slot_once(monkeypatch):
     own.large = QuerySlots(1)
     own.large.enter(SlotUser(), 1.0)
     monkeypatch.setattr(slots, "_PATIENCE", 0.0)
+    monkeypatch.setattr(gate, "_SOME", 1)
     enter = own.large.enter
     monkeypatch.setattr(own.large, "enter", lambda *given: asked.append(enter(*given)))
     for _ in range(2):  # the second is known to be large from its beginning
@@ -352,6 +361,19 @@ def test_a_query_asks_for_a_large_slot_once(monkeypatch):
         assert asked == [False]
         asked.clear()
     assert own.is_free
+
+
+def test_a_query_after_one_large_query_is_taken_for_small(monkeypatch):
+    """It would wait for large queries of others."""
+    monkeypatch.setattr(gate, "_RECENT", 1000.0)
+    own = gate.QueryGate()
+    asked = []
+    for is_large in (True, False, True, True, True, False, False):
+        with own:
+            asked.append(own.is_free)
+            if is_large:
+                own.continue_as_large()
+    assert asked == [False, False, False, False, True, True, False]
 
 
 def test_a_thread_waits_shortly_while_no_query_ends(monkeypatch):
@@ -420,6 +442,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_needs_no_slot(is_large, is_
     assert given.enter(holder, 1.0)
     thread = own._own
     thread.is_large, thread.until = is_large, time.perf_counter()
+    thread.large_in_a_row = gate._SOME
 
     class Interrupted:
         def acquire(self, timeout):
@@ -440,6 +463,104 @@ def test_a_thread_that_is_interrupted_while_it_waits_needs_no_slot(is_large, is_
         assert not own.is_free
     assert own.small.is_free
     assert own.large.is_free
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt at the n-th moment at which CPython looks for signals.
+
+    That is after a call and before a function begins, in the modules of the gate. Nothing can be
+    done before ``__exit__`` begins.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self._after_call: dict[object, bool] = {}
+
+    @property
+    def came(self) -> bool:
+        return self._left < 0
+
+    def __enter__(self) -> None:
+        gc.disable()  # deletes gates of before, in which an error is ignored
+        sys.settrace(self._trace)
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+        gc.enable()
+
+    def _trace(self, frame, event, arg):
+        code = frame.f_code
+        if code.co_filename not in (gate.__file__, slots.__file__):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "call":
+            if code.co_name != "__exit__":
+                self._count()
+        elif event == "opcode":
+            if self._after_call.pop(frame, False):
+                self._count()
+            self._after_call[frame] = opcode.opname[code.co_code[frame.f_lasti]] == "CALL"
+        elif event == "return":
+            self._after_call.pop(frame, None)
+        return self._trace
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == -1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize("kind", ["small", "in a row", "large"])
+def test_an_interrupt_at_any_moment_keeps_no_slot(monkeypatch, kind, is_held):
+    for name in ("_PATIENCE", "_PATIENCE_IN_A_ROW", "_LOOK", "_LAST_LOOK"):
+        monkeypatch.setattr(slots, name, 0.0001)
+    for number in itertools.count():
+        own, holder, interrupts = gate.QueryGate(), SlotUser(), Interrupts(number)
+        own.large = QuerySlots(1)
+        given = own.large if kind == "large" else own.small
+        if is_held:
+            given.enter(holder, 1.0)
+        if kind == "in a row":
+            own._own.until = time.perf_counter() + 10
+        with suppress(KeyboardInterrupt), interrupts, own:
+            if kind == "large":
+                own.continue_as_large()
+        assert own._own.depth == 0
+        if is_held:
+            given.leave(holder, may_keep=False)
+        if not interrupts.came:
+            break
+        with own:
+            own.continue_as_large()
+        for queue in (own.small, own.large):
+            assert queue.is_free
+            assert not queue._urgent
+            assert not queue._in_a_row
+    assert number > 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_has_a_gate_of_its_own():
+    code = """
+import os, sys, threading
+from omnigraph.read.gate import GATE
+held, done = threading.Event(), threading.Event()
+def hold():
+    with GATE.small._mutex, GATE.large._mutex:
+        held.set()
+        done.wait()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+pid = os.fork()
+if not pid:
+    with GATE:
+        GATE.continue_as_large()
+    os._exit(0 if GATE.is_free else 1)
+done.set()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize("is_remote", [False, True], ids=["local", "s3"])

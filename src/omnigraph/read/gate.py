@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -12,6 +13,8 @@ from omnigraph.read.threads import CORES
 _LONG = 0.002
 # A thread whose next query comes within so many seconds runs queries in a row.
 _RECENT = 0.002
+# After so many large queries in a row, the next one is taken for large before it begins.
+_SOME = 2
 
 _now = time.perf_counter
 
@@ -27,6 +30,8 @@ class _Thread(threading.local):
         """When its last query ended."""
         self.is_large = False
         """Whether its query, or between two of them the last one, is large."""
+        self.large_in_a_row = 0
+        """How many large queries it has run one after the other, before this one."""
         self.has_asked = False
         """Whether its query has asked for a slot among large ones; it does so once."""
         self.small, self.large = SlotUser(), SlotUser()
@@ -63,35 +68,41 @@ class QueryGate:
 
     def __enter__(self) -> None:
         own = self._own
-        own.depth += 1
-        if own.depth > 1:
+        if own.depth:
+            own.depth += 1
             return
         now = _now()
         in_a_row = own.small.in_a_row + 1 if now - own.until < _RECENT else 0
         own.small.in_a_row = own.large.in_a_row = in_a_row
-        own.has_asked = own.is_large and in_a_row > 0
+        own.large_in_a_row = own.large_in_a_row + 1 if own.is_large and in_a_row else 0
+        own.has_asked = own.large_in_a_row >= _SOME
         own.is_large = False
         try:
             if own.has_asked:
                 self.large.enter(own.large, now)
             else:
                 self.small.enter(own.small, now)
+            own.since = _now()
+            # Last: an interrupt comes only after a call, and then this block has begun.
+            own.depth = 1
         except BaseException:  # Ctrl-C
-            own.depth = 0
             self.leave()
             raise
-        own.since = _now()
 
     def __exit__(self, *error: object) -> None:
         own = self._own
         own.depth -= 1
         if own.depth:
             return
-        own.until = _now()
-        if own.small in self.small:
-            self.small.leave(own.small, may_keep=True)
-        if own.large in self.large:
-            self.large.leave(own.large, may_keep=own.is_large)
+        try:
+            own.until = _now()
+            if own.small in self.small:
+                self.small.leave(own.small, may_keep=True)
+            if own.large in self.large:
+                self.large.leave(own.large, may_keep=own.is_large)
+        except BaseException:  # Ctrl-C
+            self.leave()
+            raise
 
     def release(self) -> None:
         """Admit the next small query, because the rest of this one takes long."""
@@ -122,6 +133,10 @@ class QueryGate:
                 self.release()
                 self.large.enter(own.large, _now())
 
+    def forget_others(self) -> None:
+        """Begin anew in a forked process, which has none of the threads with slots or mutexes."""
+        self.small, self.large = QuerySlots(1), QuerySlots(CORES)
+
     @property
     def is_free(self) -> bool:
         """Whether no small query holds the gate."""
@@ -130,3 +145,6 @@ class QueryGate:
 
 GATE = QueryGate()
 """The gate of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=GATE.forget_others)

@@ -73,12 +73,10 @@ class QuerySlots:
 
     def enter(self, user: SlotUser, now: float) -> bool:
         """Take a slot, or wait for one; ``False`` if the query goes on without."""
-        with self._mutex:
-            wait = self._join(user, now)
-        if wait is None:
-            return True
         try:
-            return self._is_admitted_after(wait, user, now)
+            with self._mutex:
+                wait = self._join(user, now)
+            return wait is None or self._is_admitted_after(wait, user, now)
         except BaseException:  # Ctrl-C
             with self._mutex:
                 self._withdraw(user)
@@ -91,6 +89,7 @@ class QuerySlots:
         with self._mutex:
             self._ended = now = _now()
             self._running.discard(user)
+            self._withdraw(user)
             if may_keep and user.in_a_row >= _FEW and self._in_a_row and not self._urgent:
                 self._kept[user] = now
             else:
@@ -106,6 +105,7 @@ class QuerySlots:
         if self._mutex.acquire(blocking=False):
             try:
                 self._kept.pop(user, None)
+                self._withdraw(user)
                 self._pass_on(_now())
             finally:
                 self._mutex.release()
@@ -153,8 +153,10 @@ class QuerySlots:
     def _pass_on(self, now: float) -> None:
         """Give free slots to the next threads."""
         while self._has_room and (queue := self._urgent or self._in_a_row):
-            user = queue.popleft()
+            # Ctrl-C may leave it in the queue and with a slot, but never without both.
+            user = queue[0]
             self._admit(user, now)
+            queue.popleft()
             user.wake_up()
 
     def _is_admitted_after(self, wait: float, user: SlotUser, now: float) -> bool:
@@ -178,7 +180,7 @@ class QuerySlots:
                     return False
 
     def _withdraw(self, user: SlotUser) -> None:
-        """Take a thread out of its queue."""
+        """Take a thread out of its queue, if it is in one."""
         for queue in (self._urgent, self._in_a_row):
             if user in queue:
                 queue.remove(user)
