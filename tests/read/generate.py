@@ -157,6 +157,11 @@ def make_question(random: Random, catalog: Catalog) -> Question:
     return _Writer(random, catalog).question()
 
 
+def make_chain(random: Random, catalog: Catalog) -> Question:
+    """A question that asks for the ends of a chain of hops, not for what lies between."""
+    return _Writer(random, catalog).chain()
+
+
 def make_partition(random: Random, catalog: Catalog) -> Partition:
     writer = _Writer(random, catalog)
     scope: list[_Variable] = []
@@ -208,6 +213,45 @@ class _Writer:
         tail = self._tail(scope)
         body = "\n    ".join(clauses)
         text = f"query q({self.declared()}) {{\n  match {{\n    {body}\n  }}\n  {tail}\n}}"
+        return Question(text, self.params)
+
+    def chain(self) -> Question:
+        edges = list(self.catalog.edge_types.values())
+        kind = self.catalog.node_types[self.random.choice(edges).from_type]
+        first = last = _Variable(self._fresh("v"), kind)
+        clauses = [f"${first.name}: {kind.name}"]
+        for _ in range(self.random.randint(1, 4)):
+            edge = self.random.choice([e for e in edges if kind.name in (e.from_type, e.to_type)])
+            is_same = edge.from_type == edge.to_type
+            kind = self.catalog.node_types[
+                edge.to_type if edge.from_type == kind.name else edge.from_type
+            ]
+            word = edge.name[0].lower() + edge.name[1:]
+            if is_same and chance(self.random, 0.3):
+                word = f"<{word}>"
+            reached = _Variable(self._fresh("v"), kind)
+            ends = [f"${last.name}", f"${reached.name}"]
+            if kind.name == edge.from_type and (not is_same or chance(self.random, 0.4)):
+                ends.reverse()
+            last = reached
+            clauses.append(f"{ends[0]} {word} {ends[1]}")
+            if chance(self.random, 0.2):
+                clauses.append(self.condition([last], 1))
+        if chance(self.random, 0.7):
+            clauses.append(self.condition([first], 1))
+        value = self.random.choice(last.columns()).text
+        returned = self.random.choice(
+            [
+                f"{{ {value} as k, count(${first.name}) as n }}",
+                f"{{ count(distinct ${last.name}) as n }}",
+                f"{{ {value} as k, ${last.name}.name as l, count(${first.name}) as n }}",
+                f"{{ count({value}) as m, count(${first.name}) as n }}",
+                f"{{ max(${last.name}.name) as m, count(${first.name}) as n }}",
+                f"distinct {{ ${last.name}.name as l }}",
+            ]
+        )
+        match = " ".join(clauses)
+        text = f"query q({self.declared()}) {{ match {{ {match} }} return {returned} }}"
         return Question(text, self.params)
 
     def declared(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,15 @@ from hypothesis import strategies as st
 
 from omnigraph import Graph
 from omnigraph.errors import InputError, LimitExceeded, MemoryExceeded
-from omnigraph.read import frame, sources
+from omnigraph.lang.query import typed
+from omnigraph.lang.schema.compile import compile_schema
+from omnigraph.read import frame, scan, sources, values
 from omnigraph.read.frame import Frame
+from omnigraph.topology.cache import Codes
 from omnigraph.topology.edges import EdgeIndex
 from omnigraph.topology.nodes import NodeIndex
 from tests.read.conftest import ask
+from tests.read.world import check
 
 SCHEMA = """\
 node P { name: String @key  text: String? @index  v: Vector(2)? @index }
@@ -167,6 +172,48 @@ def test_conditions_on_few_texts_are_evaluated_once_for_each(tmp_path, monkeypat
             wanted = [name for number, name in enumerate(names) if number % 7 in kept]
             assert names_where(condition) == wanted, condition
             assert any(codes is not None for codes in by_codes), condition
+
+
+def test_cheap_conditions_of_a_scan_come_first_and_others_see_what_passes():
+    catalog = compile_schema("node P { name: String @key  few: String?  n: I32?  m: I32? }")
+    text = """query q() {
+        match { $a: P  $a.name contains "x"  $a.few contains "y"  $a.n = 7  $a.few = "z"  $a.m > 1 }
+        return { $a.name }
+    }"""
+
+    class Source:
+        def has_few_values(self, name):
+            return name == "few"
+
+    by_name, by_text, number, code, other = check(catalog, text).pattern.conditions
+    ordered = scan._cheap_first(Source(), (by_name, by_text, number, code, other))
+    assert ordered == [typed.And((number, code, other)), by_text, by_name]
+    assert scan._cheap_first(Source(), (by_name, number)) == [number, by_name]
+
+
+@pytest.mark.parametrize(("rows", "is_coded"), [(2, False), (3, True)])
+def test_a_condition_is_not_evaluated_for_more_texts_than_there_are_rows(rows, is_coded):
+    texts = pa.array(["x", None, "yx"])
+    catalog = compile_schema("node P { name: String @key  t: String? }")
+    text = 'query q() { match { $a: P  $a.t contains "x" } return { $a.name } }'
+    (condition,) = check(catalog, text).pattern.conditions
+
+    class Context(values.EvalContext):
+        types: ClassVar = {"a": "P"}
+        searches = None
+        is_read = False
+
+        def read_columns(self, frame, variable, names):
+            self.is_read = True
+            return {"t": texts.slice(0, frame.rows)}
+
+        def codes(self, frame, expr, *, few=False):
+            return Codes(np.arange(frame.rows, dtype=np.int32), 3, 1, texts)
+
+    context = Context()
+    truth = values._Values(context, Frame(rows), exact=False).visit(condition)
+    assert truth.to_pylist() == [True, None, True][:rows]
+    assert context.is_read is not is_coded
 
 
 def test_a_pin_without_a_tag_is_told_apart_by_the_life_of_its_branch(ring):

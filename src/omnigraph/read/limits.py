@@ -111,11 +111,16 @@ class ResourceGuard:
             self.check()
             yield item
 
+    def has_room(self, size: int) -> bool:
+        """Whether intermediate rows of a size are allowed."""
+        most = self._limits.max_memory
+        return most is None or size <= most
+
     def hold(self, size: int) -> None:
         """Raise if intermediate rows would need too much memory; called before allocating them."""
         self.peak = max(self.peak, size)
         most = self._limits.max_memory
-        if most is not None and size > most:
+        if most is not None and not self.has_room(size):
             raise MemoryExceeded(
                 f"the query needs about {size >> 20} MiB for intermediate rows, "
                 f"more than the {most >> 20} MiB it may take",

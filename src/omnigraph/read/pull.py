@@ -53,6 +53,9 @@ def pull(
         return None
     if int(along.degrees(starts).sum()) * _PUSH_COST < cost:
         return None
+    if not run.guard.has_room(nodes * _NODE_BYTES):
+        # Pushing divides the rows.
+        return None
     run.guard.hold(nodes * _NODE_BYTES)
     reached = _reached(run, against, starts, frame.weights if weighted else None)
     if reached is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -117,7 +118,7 @@ def _by_table(
             # Only the number of nodes matters.
             return _counted(len(numbers))
         frame = Frame(len(numbers), {name: numbers})
-        for condition in _short_first(source, filters):
+        for condition in _cheap_first(source, filters):
             frame = kept_rows(run, frame, condition)
         return frame
     run.note({"by": "storage", "pushed": len(filters)})
@@ -142,24 +143,27 @@ def _counted(rows: int) -> Frame:
     return Frame(1, weights=np.array([rows], np.int64)) if rows else Frame(0)
 
 
-def _short_first(
+def _cheap_first(
     source: NodeSource, filters: Sequence[typed.TypedExpr]
 ) -> Sequence[typed.TypedExpr]:
-    """The conditions on numbers and codes at once; texts are then read for the rows that pass."""
+    """Comparisons of numbers and codes at once; the others only see the rows that pass."""
     if len(filters) < 2:
         return filters
-    short, others = list[typed.TypedExpr](), list[typed.TypedExpr]()
+    by_cost: tuple[list[typed.TypedExpr], ...] = ([], [], [])
     for condition in filters:
-        (short if _is_short(source, condition) else others).append(condition)
-    return [typed.And(tuple(short)), *others] if len(short) > 1 else [*short, *others]
+        by_cost[_cost(source, condition)].append(condition)
+    cheap, *others = by_cost
+    return [*([typed.And(tuple(cheap))] if len(cheap) > 1 else cheap), *chain(*others)]
 
 
-def _is_short(source: NodeSource, condition: typed.TypedExpr) -> bool:
+def _cost(source: NodeSource, condition: typed.TypedExpr) -> int:
+    """0 for a comparison of numbers or codes, 1 for a test of each distinct text, 2 for others."""
     text = compared_text(condition)
-    if text is not None:
-        return source.has_few_values(text.name)
+    if text is not None and source.has_few_values(text.name):
+        return 0 if isinstance(condition, typed.Compare) else 1
     columns = [part for part in typed.walk(condition) if isinstance(part, typed.Column)]
-    return all(column.type.scalar.is_numeric and not column.type.is_list for column in columns)
+    is_cheap = all(column.type.scalar.is_numeric and not column.type.is_list for column in columns)
+    return 0 if is_cheap else 2
 
 
 def _column(

@@ -204,7 +204,7 @@ class _Values(ArrowVisitor):
         if column is None:
             return None
         codes = self._context.codes(self._frame, column, few=True)
-        if codes is None:
+        if codes is None or len(codes.values) > self._frame.rows:
             return None
         truth = ColumnVisitor({column.name: codes.values}, exact=self._exact).visit(expr)
         if isinstance(truth, pa.Scalar):
