@@ -48,7 +48,7 @@ def in_turn(cases: Iterable[T], days: int) -> list[T]:
     """One of ``days`` of the cases, in their order; after so many days all had their turn.
 
     For slow tests of products, of random histories, of failing reads and of damaged bytes.
-    Enumerations of failing writes and of failpoints stay whole.
+    Enumerations of failing writes, for every kind of writer, and of failpoints stay whole.
 
     >>> sorted(in_turn(range(7), 1)) == list(range(7))
     True
