@@ -347,19 +347,19 @@ def test_several_slots_are_kept_and_passed_on_each_by_itself():
 
 def test_a_query_asks_for_a_large_slot_once(monkeypatch):
     """However many steps it has: each time it would wait as long as it is patient."""
-    own, asked = gate.QueryGate(), []
+    own, requested = gate.QueryGate(), []
     own.large = QuerySlots(1)
     own.large.enter(SlotUser(), 1.0)
     monkeypatch.setattr(slots, "_PATIENCE", 0.0)
     monkeypatch.setattr(gate, "_SOME", 1)
     enter = own.large.enter
-    monkeypatch.setattr(own.large, "enter", lambda *given: asked.append(enter(*given)))
+    monkeypatch.setattr(own.large, "enter", lambda *given: requested.append(enter(*given)))
     for _ in range(2):  # the second is known to be large from its beginning
         with own:
             for _ in range(6):
                 own.continue_as_large()
-        assert asked == [False]
-        asked.clear()
+        assert requested == [False]
+        requested.clear()
     assert own.is_free
 
 
@@ -367,13 +367,13 @@ def test_a_query_after_one_large_query_is_taken_for_small(monkeypatch):
     """It would wait for large queries of others."""
     monkeypatch.setattr(gate, "_RECENT", 1000.0)
     own = gate.QueryGate()
-    asked = []
+    requested = []
     for is_large in (True, False, True, True, True, False, False):
         with own:
-            asked.append(own.is_free)
+            requested.append(own.is_free)
             if is_large:
                 own.continue_as_large()
-    assert asked == [False, False, False, False, True, True, False]
+    assert requested == [False, False, False, False, True, True, False]
 
 
 def test_a_thread_waits_shortly_while_no_query_ends(monkeypatch):
@@ -510,16 +510,16 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("is_held", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "taken"])
 @pytest.mark.parametrize("kind", ["small", "in a row", "large"])
-def test_an_interrupt_at_any_moment_keeps_no_slot(monkeypatch, kind, is_held):
+def test_an_interrupt_at_any_moment_keeps_no_slot(monkeypatch, kind, is_taken):
     for name in ("_PATIENCE", "_PATIENCE_IN_A_ROW", "_LOOK", "_LAST_LOOK"):
         monkeypatch.setattr(slots, name, 0.0001)
     for number in itertools.count():
         own, holder, interrupts = gate.QueryGate(), SlotUser(), Interrupts(number)
         own.large = QuerySlots(1)
         given = own.large if kind == "large" else own.small
-        if is_held:
+        if is_taken:
             given.enter(holder, 1.0)
         if kind == "in a row":
             own._own.until = time.perf_counter() + 10
@@ -527,7 +527,7 @@ def test_an_interrupt_at_any_moment_keeps_no_slot(monkeypatch, kind, is_held):
             if kind == "large":
                 own.continue_as_large()
         assert own._own.depth == 0
-        if is_held:
+        if is_taken:
             given.leave(holder, may_keep=False)
         if not interrupts.came:
             break

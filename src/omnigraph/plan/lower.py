@@ -23,7 +23,7 @@ from omnigraph.lang.query.checked import (
     StatementKind,
 )
 from omnigraph.lang.query.connections import DisjointSets, sweep_order
-from omnigraph.plan.names import with_one_type_for_each_name
+from omnigraph.plan.names import with_one_type_per_name
 from omnigraph.plan.nodes import (
     AntiJoin,
     Expand,
@@ -43,7 +43,7 @@ def lower(checked: CheckedQuery, source: Source) -> Plan:
     return ReadPlan(
         checked.name,
         checked.params,
-        _Lowering().pattern(with_one_type_for_each_name(checked.pattern), frozenset()),
+        _Lowering().pattern(with_one_type_per_name(checked.pattern), frozenset()),
         checked.columns,
         checked.distinct,
         checked.order,

@@ -16,7 +16,7 @@ from omnigraph.lang.query.checked import Absent, BoundNode, Hop, Pattern
 Names = Mapping[str, str]
 
 
-def with_one_type_for_each_name(pattern: Pattern) -> Pattern:
+def with_one_type_per_name(pattern: Pattern) -> Pattern:
     """A pattern whose variables of several types are renamed; no query text has such names."""
     types: defaultdict[str, set[str]] = defaultdict(set)
     for block in _blocks(pattern):

@@ -32,8 +32,8 @@ class _Thread(threading.local):
         """Whether its query, or between two of them the last one, is large."""
         self.large_in_a_row = 0
         """How many large queries it has run one after the other, before this one."""
-        self.has_asked = False
-        """Whether its query has asked for a slot among large ones; it does so once."""
+        self.has_requested = False
+        """Whether its query has requested a slot among large ones; it does so once."""
         self.small, self.large = SlotUser(), SlotUser()
         self.end = _ThreadEnd(gate, self.small, self.large)
 
@@ -75,10 +75,10 @@ class QueryGate:
         in_a_row = own.small.in_a_row + 1 if now - own.until < _RECENT else 0
         own.small.in_a_row = own.large.in_a_row = in_a_row
         own.large_in_a_row = own.large_in_a_row + 1 if own.is_large and in_a_row else 0
-        own.has_asked = own.large_in_a_row >= _SOME
+        own.has_requested = own.large_in_a_row >= _SOME
         own.is_large = False
         try:
-            if own.has_asked:
+            if own.has_requested:
                 self.large.enter(own.large, now)
             else:
                 self.small.enter(own.small, now)
@@ -128,8 +128,8 @@ class QueryGate:
         own = self._own
         if own.depth:
             own.is_large = True
-            if not own.has_asked:
-                own.has_asked = True
+            if not own.has_requested:
+                own.has_requested = True
                 self.release()
                 self.large.enter(own.large, _now())
 
