@@ -44,7 +44,8 @@ def compared(tmp_path, seed, rounds, reverts, hook=None, blamed=None):
             with hooked(hook or (lambda _: None)):
                 outcomes += run_round(graph, writes)
             graph.refresh()
-        assert any(group_of(row) for row in history(graph))
+        # In few rounds it may happen that no writes meet.
+        assert rounds < 3 or any(group_of(row) for row in history(graph))
         with made_alone(tmp_path / "alone", graph, plan) as alone:
             check_outcomes(graph, alone, plan, outcomes)
             check_same(graph, alone, blamed)

@@ -6,12 +6,14 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from omnigraph import Graph, QueryError
 from omnigraph.api import page_cache
 from omnigraph.lang.query import typed
 from omnigraph.lang.query.params import convert_params
+from omnigraph.read.order import SortColumn, sort_indices
 from tests.read.generate import make_question, make_world
 from tests.read.naive import answer
 from tests.read.test_agreement import MAKERS, _plain, compare, traversal
@@ -75,3 +77,9 @@ def test_pages_are_the_rows_of_the_query(tmp_path, monkeypatch, maker):
         assert counts[True] >= QUESTIONS // 4
         for other in others[1:]:
             other.close()
+
+
+def test_a_column_of_nothing_but_null_does_not_order():
+    nulls, numbers = pa.nulls(3), pa.array([2, 1, 3])
+    assert sort_indices([SortColumn(nulls), SortColumn(numbers)]).tolist() == [1, 0, 2]
+    assert sort_indices([SortColumn(nulls, True)]).tolist() == [0, 1, 2]

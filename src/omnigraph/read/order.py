@@ -76,6 +76,8 @@ def _ranks(values: pa.Array) -> npt.NDArray[Any]:
 
 def _comparable(values: pa.Array) -> list[pa.Array]:
     """Columns that together sort like the values: is valid, is NaN, value."""
+    if pa.types.is_null(values.type):
+        return [pa.array(np.zeros(len(values), np.uint8))]
     columns = []
     if values.null_count:
         columns.append(values.is_valid().cast(pa.uint8()))
